@@ -1,0 +1,246 @@
+"""The repository keeps its own promises: sizes, documentation, and pages whose examples run."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.size_report import file_sizes, function_sizes
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "tilewright"
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")],
+)
+TEXT_ENDINGS = {".cfg", ".ir", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
+TEXT_NAMES = {"LICENSE", "Makefile", "run", ".gitignore"}
+SNIPPET_SECONDS = 120
+
+
+# Sizes and documentation.
+
+
+def test_no_file_is_over_the_hard_limit():
+    over = [
+        f"{size.lines} > {size.hard}: {size.place}"
+        for size in file_sizes()
+        if size.lines > size.hard
+    ]
+    assert not over, "split by theme:\n" + "\n".join(over)
+
+
+def test_no_function_is_over_the_hard_limit():
+    over = [
+        f"{size.lines} > {size.hard}: {size.place}"
+        for size in function_sizes()
+        if size.lines > size.hard
+    ]
+    assert not over, "give the parts names:\n" + "\n".join(over)
+
+
+def test_sizes_are_measured(tmp_path):
+    package = tmp_path / "pkg"
+    (package / "passes").mkdir(parents=True)
+    body = '    """Say what it does.\n\n    More.\n    """\n' + "    x = 1\n" * 71
+    (package / "passes" / "fold.py").write_text(f"def fold():\n{body}" + "y = 1\n" * 400)
+    (function,), (file,) = function_sizes(package), file_sizes(package)
+    assert (function.lines, function.place) == (72, "pkg/passes/fold.py:1 fold")
+    assert (file.lines, file.hard) == (476, 400)
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Public functions and classes at the top of a module that have no docstring."""
+    for node in tree.body:
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and not node.name.startswith("_")
+            and ast.get_docstring(node) is None
+            and not is_overload(node)
+        ):
+            yield f"{node.lineno} {node.name}"
+
+
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    return any("overload" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_public_names_are_documented():
+    missing = [
+        f"{path.relative_to(ROOT)}:{name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name in undocumented(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not missing, "without a docstring:\n" + "\n".join(missing)
+
+
+def test_undocumented_names_are_found():
+    text = 'def f(): ...\ndef _g(): ...\nclass C: ...\ndef h():\n    """Say."""\n'
+    assert list(undocumented(ast.parse(text))) == ["1 f", "3 C"]
+
+
+def test_the_version_is_said_once():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
+    said = re.search(r'^__version__\s*(?::.*)?=\s*"([^"]+)"', text, re.MULTILINE)
+    assert said is None or said[1] == project["version"]
+
+
+# Pages.
+
+
+def snippets(text: str) -> Iterator[tuple[int, str, bool]]:
+    """The Python blocks of a page: line, source, and whether it is marked as not to be run.
+
+    The mark is a comment on the line before the block: `<!-- no-run: the reason -->`.
+    """
+    for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        before = text[: block.start()].rstrip("\n")
+        is_marked = re.fullmatch(r"<!-- no-run: \S.* -->", before.rpartition("\n")[2]) is not None
+        yield text[: block.start()].count("\n") + 1, block[1], is_marked
+
+
+def page_snippets() -> list[object]:
+    return [
+        pytest.param(source, id=f"{page.relative_to(ROOT)}:{line}")
+        for page in PAGES
+        for line, source, is_marked in snippets(page.read_text(encoding="utf-8"))
+        if not is_marked
+    ]
+
+
+@pytest.mark.parametrize("source", page_snippets())
+def test_examples_on_pages_run(source, tmp_path):
+    script = tmp_path / "snippet.py"
+    script.write_text(source, encoding="utf-8")
+    settings = {
+        name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")
+    }
+    settings |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(ROOT),
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=SNIPPET_SECONDS,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_snippets_are_found():
+    page = (
+        "Text\n\n```python\na\nb\n```\n\n<!-- no-run: a GPU -->\n```python\nc\n```\n```sh\nd\n```\n"
+    )
+    assert list(snippets(page)) == [(3, "a\nb\n", False), (9, "c\n", True)]
+
+
+def make_targets() -> set[str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
+
+
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def code_of(page: str) -> str:
+    """What a page sets as code: blocks and spans."""
+    spans = re.findall(r"`[^`\n]+`", BLOCK.sub("", page))
+    return "\n".join([*BLOCK.findall(page), *spans])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_targets_that_exist(page):
+    named = re.findall(r"\bmake ([a-z][a-z-]*)", code_of(page.read_text(encoding="utf-8")))
+    assert set(named) <= make_targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose)
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not broken
+
+
+def test_the_readme_names_the_first_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text
+    assert "make test" in text
+
+
+# Every text file.
+
+
+FORBIDDEN = {
+    r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))": "unfinished work carries an issue number: TODO(#12)",
+    r"^(<{7}|>{7}) ": "a merge left its marks",
+    r"(?<![\w.~/])/(home|root|Users|work|mnt|scratch)/\w": "a path of one machine",
+    r"(?i)\b(as (you )?requested|as you asked|per your)\b": "the text speaks to one reader",
+    r"(?i)(extra-)?index-url|find-links": "where packages come from is set outside the repository",
+    r"[ \t]+$": "trailing blanks",
+}
+
+
+def text_files() -> list[Path]:
+    """The files that git follows, or would if they were added; without git, those found."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    names = listing.stdout.split("\0") if listing.returncode == 0 else []
+    paths = [ROOT / name for name in names if name] or list(ROOT.rglob("*"))
+    hidden = {".git", ".venv", ".venv-bench"}
+    return [
+        path
+        for path in paths
+        if (path.suffix in TEXT_ENDINGS or path.name in TEXT_NAMES)
+        and path.is_file()
+        and not hidden.intersection(path.relative_to(ROOT).parts)
+        and path != Path(__file__).resolve()  # it spells what it looks for
+    ]
+
+
+def complaints(text: str) -> Iterator[str]:
+    for pattern, reason in FORBIDDEN.items():
+        for found in re.finditer(pattern, text, re.MULTILINE):
+            line = text.count("\n", 0, found.start()) + 1
+            yield f"{line}: {found[0].strip()!r}: {reason}"
+
+
+def test_no_file_has_leftovers():
+    found = [
+        f"{path.relative_to(ROOT)}:{complaint}"
+        for path in text_files()
+        for complaint in complaints(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("x = 1  # TODO(#12): later\n", 0),
+        ("x = 1  # TODO: later\n", 1),
+        ("/home/me/x\n", 1),
+        ("see https://example.org/home/me\n", 0),
+        ("a = 1 \n", 1),
+        ("<<<<<<< HEAD\n", 1),
+        ("a << 7\n", 0),
+    ],
+)
+def test_leftovers_are_found(text, count):
+    assert len(list(complaints(text))) == count
