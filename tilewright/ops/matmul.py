@@ -1,0 +1,90 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from tilewright.ir.core import Op, Value, require
+from tilewright.ir.types import DTYPES, DType, TileType
+from tilewright.ops.numerics import Array, widen, with_dtype
+
+__all__ = ["Dot", "InputPrecision"]
+
+
+class InputPrecision(enum.StrEnum):
+    """How much of fp32 operands a tensor core may drop; a target without them computes in fp32."""
+
+    TF32 = "tf32"
+    TF32X3 = "tf32x3"
+    IEEE = "ieee"
+    BF16X3 = "bf16x3"
+    BF16X6 = "bf16x6"
+
+
+class Dot(Op):
+    """`a @ b + acc` with `a` (..., m, k), `b` (..., k, n) and `acc` (..., m, n).
+
+    Products are summed in fp32 (fp64 for fp64, int32 for 8-bit integers), in any order, and rounded to the
+    type of `acc` once.
+    """
+
+    a: Value
+    b: Value
+    acc: Value
+    input_precision: InputPrecision = InputPrecision.IEEE
+    max_num_imprecise_acc: int = 0
+
+    def infer(self) -> TileType:
+        a, b, acc = self.a.type, self.b.type, self.acc.type
+        require(
+            a.rank == b.rank >= 2,
+            f"dot: both operands need the same rank of at least 2, got {a} and {b}",
+        )
+        require(
+            a.shape[-1] == b.shape[-2],
+            f"dot: inner sizes differ: a is {list(a.shape)}, b is {list(b.shape)}",
+        )
+        require(
+            a.shape[:-2] == b.shape[:-2],
+            f"dot: batch sizes differ: a is {list(a.shape)}, b is {list(b.shape)}",
+        )
+        expected = (*a.shape[:-1], b.shape[-1])
+        require(
+            acc.shape == expected,
+            f"dot: the accumulator must be {list(expected)}, got {list(acc.shape)}",
+        )
+        _check_elements(a, b, acc)
+        return acc
+
+    def evaluate(self, a: Array, b: Array, acc: Array) -> Array:
+        dtype = self.acc.type.element
+        a_type, b_type = self.a.type.element, self.b.type.element
+        assert isinstance(dtype, DType)  # noqa: S101 - infer has checked it
+        assert isinstance(a_type, DType)  # noqa: S101
+        assert isinstance(b_type, DType)  # noqa: S101
+        wide = np.float64 if dtype.is_floating() else np.int64
+        a, b = widen(a, a_type).astype(wide), widen(b, b_type).astype(wide)
+        total = a @ b + widen(acc, dtype).astype(wide)
+        if dtype.is_floating() and dtype.primitive_bitwidth < 64:
+            total = total.astype(np.float32)
+        return with_dtype(total, dtype)
+
+
+def _check_elements(a: TileType, b: TileType, acc: TileType) -> None:
+    x, y, z = a.element, b.element, acc.element
+    ok = isinstance(x, DType) and isinstance(y, DType) and isinstance(z, DType)
+    if ok and x.is_fp8() and y.is_fp8():
+        ok = z in {DTYPES["fp32"], DTYPES["fp16"]}
+    elif ok and x.name in {"i8", "u8"}:
+        ok = x == y and z is DTYPES["i32"]
+    elif ok:
+        wide = DTYPES["fp64"] if x is DTYPES["fp64"] else DTYPES["fp32"]
+        narrow = x is DTYPES["fp16"] and z is x
+        ok = x == y and x.is_standard_floating() and (z is wide or narrow)
+    require(
+        ok,
+        f"dot: no product of {x} and {y} accumulated in {z}",
+        hint="floats of one type accumulate in fp32 (fp64 in fp64, fp16 also in fp16), i8 and u8 in i32",
+    )
