@@ -1,0 +1,1 @@
+"""The CPU target: tiles become loops over vectors, ``dot`` becomes a packed microkernel."""

@@ -1,0 +1,214 @@
+"""What the inner loop of ``dot`` multiplies: how operands are widened, paired and accumulated.
+
+A *lane* is what one vector lane of an operand holds for one trip of the k loop: one float, one
+double, or a pair of 16-bit numbers in an ``i32`` (two values of k at once).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tilewright.codegen.cpu.matmul_writer import Writer, mangled, vector_type
+
+
+class Element(StrEnum):
+    """Type of a matrix in memory. ``bf16`` is held as its bits, in an ``i16``."""
+
+    DOUBLE = "double"
+    FLOAT = "float"
+    HALF = "half"
+    BFLOAT = "bf16"
+    INT8 = "i8"
+    UINT8 = "u8"
+    INT32 = "i32"
+
+    @property
+    def llvm(self) -> str:
+        return {"bf16": "i16", "u8": "i8"}.get(self.value, self.value)
+
+    @property
+    def bytes(self) -> int:
+        return {"double": 8, "float": 4, "i32": 4, "half": 2, "bf16": 2}.get(self.value, 1)
+
+    @property
+    def is_integer(self) -> bool:
+        return self in (Element.INT8, Element.UINT8, Element.INT32)
+
+
+@dataclass(frozen=True)
+class DotTarget:
+    """The facts about a CPU that ``dot`` depends on; features are spelt as LLVM spells them."""
+
+    features: frozenset[str]
+    vector_bits: int
+    has_amx: bool = False
+
+    @property
+    def is_arm(self) -> bool:
+        return "neon" in self.features
+
+    @property
+    def has_fma(self) -> bool:
+        return "fma" in self.features or self.is_arm
+
+    @property
+    def has_half_conversion(self) -> bool:
+        return bool(self.features & {"f16c", "avx512f", "neon"})
+
+    @property
+    def vector_registers(self) -> int:
+        return 32 if self.features & {"avx512f", "neon"} else 16
+
+
+class MultiplyAdd(StrEnum):
+    """How a lane of the accumulator takes in a lane of each operand."""
+
+    FUSED = "llvm.fma"
+    SEPARATE = "fmul, fadd"
+    INTEGER = "mul, add"
+    PAIRS = "pmaddwd, add"
+    PAIRS_FUSED = "vpdpwssd"
+
+
+@dataclass(frozen=True)
+class LaneFormat:
+    """The lanes of one ``dot``: ``lane`` in LLVM's words, ``group`` values of k in each."""
+
+    lane: str
+    bytes: int
+    group: int
+    multiply_add: MultiplyAdd
+
+    def is_memory_format(self, element: Element) -> bool:
+        """Whether the matrix in memory is already made of lanes, so needs no conversion."""
+        return element.llvm == self.lane
+
+
+def lane_format(a: Element, b: Element, target: DotTarget) -> LaneFormat:
+    """The cheapest exact way to multiply these types on this machine.
+
+    bf16 is widened to float although ``vdpbf16ps`` does two products a lane: that instruction
+    flushes denormals and rounds to nearest without regard to the fused sum, so results would
+    differ between machines.
+    """
+    if a.is_integer != b.is_integer or (a is Element.DOUBLE) != (b is Element.DOUBLE):
+        raise ValueError(f"dot cannot multiply {a} by {b}")
+    if a.is_integer:
+        if target.is_arm:
+            return LaneFormat("i32", 4, 1, MultiplyAdd.INTEGER)
+        fused = "avx512vnni" in target.features and "avx512vl" in target.features
+        return LaneFormat("i32", 4, 2, MultiplyAdd.PAIRS_FUSED if fused else MultiplyAdd.PAIRS)
+    multiply_add = MultiplyAdd.FUSED if target.has_fma else MultiplyAdd.SEPARATE
+    if a is Element.DOUBLE:
+        return LaneFormat("double", 8, 1, multiply_add)
+    return LaneFormat("float", 4, 1, multiply_add)
+
+
+def widen_along_k(
+    writer: Writer, lanes: LaneFormat, element: Element, count: int, loaded: str, target: DotTarget
+) -> str:
+    """``count`` lanes from ``count * group`` neighbours along k, as they lie in memory."""
+    if lanes.group == 1:
+        return widen(writer, lanes.lane, element, count, loaded, target)
+    words = widen(writer, "i16", element, 2 * count, loaded, target)
+    return writer.value(f"bitcast <{2 * count} x i16> {words} to <{count} x i32>")
+
+
+def widen_across_k(
+    writer: Writer,
+    lanes: LaneFormat,
+    element: Element,
+    count: int,
+    loaded: tuple[str, ...],
+    target: DotTarget,
+) -> str:
+    """``count`` lanes from ``group`` vectors, one for each value of k that a lane holds."""
+    if lanes.group == 1:
+        return widen(writer, lanes.lane, element, count, loaded[0], target)
+    kind = vector_type(count, "i32")
+    low, high = (widen(writer, "i32", element, count, vector, target) for vector in loaded)
+    low = writer.value(f"and {kind} {low}, splat (i32 65535)")
+    high = writer.value(f"shl {kind} {high}, splat (i32 16)")
+    return writer.value(f"or {kind} {low}, {high}")
+
+
+def widen(
+    writer: Writer, lane: str, element: Element, count: int, loaded: str, target: DotTarget
+) -> str:
+    """The same numbers in a wider type, exactly."""
+    source, result = vector_type(count, element.llvm), vector_type(count, lane)
+    if element.llvm == lane:
+        return loaded
+    if element in (Element.INT8, Element.UINT8):
+        extension = "sext" if element is Element.INT8 else "zext"
+        return writer.value(f"{extension} {source} {loaded} to {result}")
+    if element is Element.HALF and target.has_half_conversion:
+        return writer.value(f"fpext {source} {loaded} to {result}")
+    if element is Element.HALF:
+        bits = writer.value(f"bitcast {source} {loaded} to <{count} x i16>")
+        return widen_half_bits(writer, count, bits)
+    bits = writer.value(f"zext {source} {loaded} to <{count} x i32>")
+    shifted = writer.value(f"shl <{count} x i32> {bits}, splat (i32 16)")
+    return writer.value(f"bitcast <{count} x i32> {shifted} to {result}")
+
+
+def widen_half_bits(writer: Writer, count: int, bits: str) -> str:
+    """Half to float with integer instructions, for x86 without F16C (no library call).
+
+    The exponent and mantissa, moved to float's place, read as the value times 2**-112, also
+    for denormals; infinity and NaN alone need their exponent raised to float's.
+    """
+    word, real = vector_type(count, "i32"), vector_type(count, "float")
+    wide = writer.value(f"zext <{count} x i16> {bits} to {word}")
+    magnitude = writer.value(f"and {word} {wide}, splat (i32 32767)")
+    placed = writer.value(f"shl {word} {magnitude}, splat (i32 13)")
+    small = writer.value(f"bitcast {word} {placed} to {real}")
+    scaled = writer.value(f"fmul {real} {small}, splat (float 0x46F0000000000000)")
+    finite = writer.value(f"bitcast {real} {scaled} to {word}")
+    special = writer.value(f"or {word} {placed}, splat (i32 2139095040)")
+    is_special = writer.value(f"icmp ugt {word} {magnitude}, splat (i32 31743)")
+    chosen = writer.value(f"select <{count} x i1> {is_special}, {word} {special}, {word} {finite}")
+    negative = writer.value(f"and {word} {wide}, splat (i32 32768)")
+    sign = writer.value(f"shl {word} {negative}, splat (i32 16)")
+    signed = writer.value(f"or {word} {chosen}, {sign}")
+    return writer.value(f"bitcast {word} {signed} to {real}")
+
+
+def multiply_add(
+    writer: Writer, lanes: LaneFormat, count: int, a: str, b: str, accumulator: str
+) -> str:
+    """``accumulator + a * b`` in every lane."""
+    kind = vector_type(count, lanes.lane)
+    match lanes.multiply_add:
+        case MultiplyAdd.FUSED:
+            suffix = mangled(lanes.lane, count)
+            return writer.value(
+                f"call {kind} @llvm.fma.{suffix}({kind} {a}, {kind} {b}, {kind} {accumulator})"
+            )
+        case MultiplyAdd.SEPARATE:
+            product = writer.value(f"fmul {kind} {a}, {b}")
+            return writer.value(f"fadd {kind} {accumulator}, {product}")
+        case MultiplyAdd.INTEGER:
+            product = writer.value(f"mul {kind} {a}, {b}")
+            return writer.value(f"add {kind} {accumulator}, {product}")
+        case MultiplyAdd.PAIRS:
+            return add_pairs(writer, count, a, b, accumulator)
+        case MultiplyAdd.PAIRS_FUSED:
+            pairs = vector_type(2 * count, "i16")
+            left = writer.value(f"bitcast {kind} {a} to {pairs}")
+            right = writer.value(f"bitcast {kind} {b} to {pairs}")
+            return writer.value(
+                f"call {kind} @llvm.x86.avx512.vpdpwssd.{32 * count}"
+                f"({kind} {accumulator}, {pairs} {left}, {pairs} {right})"
+            )
+
+
+def add_pairs(writer: Writer, count: int, a: str, b: str, accumulator: str) -> str:
+    """``pmaddwd`` and an addition. A pair of 8-bit products cannot overflow its 32 bits."""
+    name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[count]
+    kind, pairs = vector_type(count, "i32"), vector_type(2 * count, "i16")
+    left = writer.value(f"bitcast {kind} {a} to {pairs}")
+    right = writer.value(f"bitcast {kind} {b} to {pairs}")
+    product = writer.value(f"call {kind} @llvm.x86.{name}({pairs} {left}, {pairs} {right})")
+    return writer.value(f"add {kind} {accumulator}, {product}")

@@ -1,0 +1,151 @@
+"""The inner product loop: a block of rows times a panel of columns, all sums in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.codegen.cpu.matmul_lanes import Element, LaneFormat, multiply_add
+from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
+
+# Trips of the k loop written out: enough to hide the loop's own instructions.
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix in memory: strides count elements, from row to row and column to column."""
+
+    pointer: str
+    element: str
+    row_stride: Index
+    column_stride: Index
+
+    def at(self, writer: Writer, row: Index, column: Index) -> Matrix:
+        """The part of the matrix that starts at this row and column."""
+        offset = writer.add(
+            writer.multiply(row, self.row_stride), writer.multiply(column, self.column_stride)
+        )
+        return replace(self, pointer=writer.element(self.pointer, self.element, offset))
+
+
+@dataclass(frozen=True)
+class Microkernel:
+    """``height`` rows of A times ``columns`` columns of B, over ``steps`` lanes of k.
+
+    ``b_is_padded`` says that B has whole vectors where the last one is only partly used.
+    """
+
+    lanes: LaneFormat
+    width: int
+    height: int
+    columns: int
+    steps: int
+    b_is_padded: bool
+
+    @property
+    def vectors(self) -> int:
+        return -(-self.columns // self.width)
+
+    def active(self, vector: int) -> int:
+        """How many lanes of this vector are columns of the result."""
+        return min(self.width, self.columns - vector * self.width)
+
+    def write(self, writer: Writer, a: Matrix, b: Matrix, start: Matrix | None, end: Matrix,
+              accumulator: Element) -> None:
+        """``end = a @ b + start``; no ``start`` means zero."""
+        sums = self._load_sums(writer, start, accumulator)
+        sums = self._multiply(writer, a, b, sums)
+        self._store_sums(writer, sums, end, accumulator)
+
+    def _load_sums(
+        self, writer: Writer, start: Matrix | None, accumulator: Element
+    ) -> Carried:
+        if start is None:
+            return ["zeroinitializer"] * (self.height * self.vectors)
+        sums = []
+        for row in range(self.height):
+            for vector in range(self.vectors):
+                place = start.at(writer, row, vector * self.width)
+                loaded = writer.load_vector(
+                    place.element, self.width, self.active(vector), place.pointer,
+                    accumulator.bytes,
+                )
+                sums.append(self._cast(writer, "fpext", accumulator.llvm, self.lanes.lane, loaded))
+        return sums
+
+    def _store_sums(
+        self, writer: Writer, sums: Carried, end: Matrix, accumulator: Element
+    ) -> None:
+        for row in range(self.height):
+            for vector in range(self.vectors):
+                place = end.at(writer, row, vector * self.width)
+                total = sums[row * self.vectors + vector]
+                stored = self._cast(
+                    writer, "fptrunc", self.lanes.lane, accumulator.llvm, total
+                )
+                writer.store_vector(
+                    place.element, self.width, self.active(vector), stored, place.pointer,
+                    accumulator.bytes,
+                )
+
+    def _cast(self, writer: Writer, cast: str, source: str, result: str, value: str) -> str:
+        if source == result:
+            return value
+        return writer.value(
+            f"{cast} {vector_type(self.width, source)} {value}"
+            f" to {vector_type(self.width, result)}"
+        )
+
+    def _multiply(self, writer: Writer, a: Matrix, b: Matrix, sums: Carried) -> Carried:
+        """The k loop. Pointers are carried, so that its addresses are base plus constant."""
+        a_rows = self._row_pointers(writer, a)
+        pointers = [*a_rows, b.pointer]
+        types = ["ptr"] * len(pointers) + [vector_type(self.width, self.lanes.lane)] * len(sums)
+
+        def several_steps(_: Index, carried: Carried) -> Carried:
+            return self._steps(writer, a, b, carried, len(pointers), UNROLL)
+
+        carried = writer.loop(self.steps // UNROLL, several_steps, types, [*pointers, *sums])
+        carried = self._steps(writer, a, b, carried, len(pointers), self.steps % UNROLL)
+        return carried[len(pointers):]
+
+    def _row_pointers(self, writer: Writer, a: Matrix) -> list[str]:
+        """One pointer where rows are a constant apart, else one for each row."""
+        if isinstance(a.row_stride, int):
+            return [a.pointer]
+        return [a.at(writer, row, 0).pointer for row in range(self.height)]
+
+    def _steps(
+        self, writer: Writer, a: Matrix, b: Matrix, carried: Carried, pointers: int, count: int
+    ) -> Carried:
+        a_rows, b_pointer, sums = carried[: pointers - 1], carried[pointers - 1], carried[pointers:]
+        for step in range(count):
+            b_row = replace(b, pointer=b_pointer).at(writer, step, 0)
+            right = [self._load_b(writer, b_row, vector) for vector in range(self.vectors)]
+            for row in range(self.height):
+                left = self._broadcast_a(writer, a, a_rows, row, step)
+                for vector in range(self.vectors):
+                    at = row * self.vectors + vector
+                    sums[at] = multiply_add(
+                        writer, self.lanes, self.width, left, right[vector], sums[at]
+                    )
+        a_rows = [replace(a, pointer=p).at(writer, 0, count).pointer for p in a_rows]
+        b_pointer = replace(b, pointer=b_pointer).at(writer, count, 0).pointer
+        return [*a_rows, b_pointer, *sums]
+
+    def _load_b(self, writer: Writer, b_row: Matrix, vector: int) -> str:
+        place = b_row.at(writer, 0, vector * self.width)
+        active = self.width if self.b_is_padded else self.active(vector)
+        return writer.load_vector(
+            self.lanes.lane, self.width, active, place.pointer, self.lanes.bytes
+        )
+
+    def _broadcast_a(
+        self, writer: Writer, a: Matrix, a_rows: list[str], row: int, step: int
+    ) -> str:
+        if isinstance(a.row_stride, int):
+            place = replace(a, pointer=a_rows[0]).at(writer, row, step)
+        else:
+            place = replace(a, pointer=a_rows[row]).at(writer, 0, step)
+        scalar = writer.load(self.lanes.lane, place.pointer, self.lanes.bytes)
+        return writer.splat(self.lanes.lane, self.width, scalar)
