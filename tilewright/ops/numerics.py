@@ -78,7 +78,7 @@ def narrow(x: Array, dtype: DType, rounding: str = "rtne") -> Array:
 def _encode_e4b15(x: Array) -> Array:
     magnitude = np.abs(np.where(np.isnan(x), 0.0, x))
     _, exponent = np.frexp(magnitude)
-    biased = np.maximum(exponent - 1 + 15, 0)
+    biased = np.where(magnitude == 0, 0, np.maximum(exponent - 1 + 15, 0))
     steps = np.ldexp(magnitude, 3 + 15 - np.maximum(biased, 1))
     bits = np.where(biased == 0, steps, (biased << 3) + steps - 8).astype(np.uint8)
     bits = np.where(np.isnan(x), 0x7F, bits)

@@ -1,0 +1,101 @@
+"""Where ops go: into a block (tracing a kernel) or straight to NumPy (running it eagerly).
+
+The language's functions build ops and hand them to the current context; they do not know which kind it is, so a
+kernel has one meaning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.errors import CompileError, Location
+from tilewright.interpreter import Interpreter
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op, Value
+from tilewright.ir.types import TileType
+
+__all__ = ["Context", "Eager", "Evaluated", "Tracing", "activate", "current", "is_eager"]
+
+
+class Context(Protocol):
+    """Takes ops and returns their results."""
+
+    location: Location | None
+
+    def emit(self, op: Op) -> tuple[Value, ...]:
+        """Take an op and return its results."""
+
+
+class Tracing:
+    """Appends ops to the builder's block."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    @property
+    def location(self) -> Location | None:
+        return self.builder.location
+
+    @location.setter
+    def location(self, location: Location | None) -> None:
+        self.builder.location = location
+
+    def emit(self, op: Op) -> tuple[Value, ...]:
+        return self.builder.emit(op).results
+
+
+class Evaluated(Value):
+    """A value that is known: eager mode's only kind. It holds no op, so nothing old is kept alive."""
+
+    def __init__(self, type_: TileType, array: Any) -> None:
+        self.type = type_
+        self.array = np.asarray(array, type_.element.numpy)
+
+
+class Eager:
+    """Evaluates ops at once, on the interpreter's machine."""
+
+    def __init__(self, machine: Interpreter) -> None:
+        self.machine = machine
+        self.location: Location | None = None
+
+    def emit(self, op: Op) -> tuple[Value, ...]:
+        op.location = op.location or self.location
+        with np.errstate(all="ignore"):
+            arrays = self.machine.evaluate(op, lambda value: value.array)  # type: ignore[attr-defined]
+        return tuple(
+            Evaluated(result.type, array)
+            for result, array in zip(op.results, arrays, strict=True)
+        )
+
+
+_CURRENT: ContextVar[Context | None] = ContextVar("tilewright_context", default=None)
+
+
+def current() -> Context:
+    """Return the context that ops go to, or raise outside a kernel."""
+    context = _CURRENT.get()
+    if context is None:
+        message = "the functions of tilewright.language work only inside a kernel"
+        raise CompileError(message, hint="launch the kernel: kernel[grid](...)")
+    return context
+
+
+def is_eager() -> bool:
+    """Whether a kernel is being run eagerly right now."""
+    return isinstance(_CURRENT.get(), Eager)
+
+
+@contextlib.contextmanager
+def activate(context: Context) -> Iterator[None]:
+    """Make `context` the current one for a while."""
+    token = _CURRENT.set(context)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
