@@ -1,0 +1,1 @@
+"""Devices, launches and caches: what happens when a compiled kernel runs."""
