@@ -1,0 +1,195 @@
+"""The thread pool of the CPU target: machine code that runs the programs of a launch.
+
+The pool is LLVM IR, compiled once in a process. Its threads are plain pthreads: they never hold
+the GIL, nor touch a Python object. A launch is a *job* on the stack of the thread that launches,
+which takes part in the work as thread 0. Threads claim programs in contiguous chunks from one
+counter, in x-fastest order, so a program may wait for any program with a lower number.
+
+The kernel ABI (the offsets are the constants below)::
+
+    void kernel(ptr arguments, i32 x, i32 y, i32 z, ptr context)
+    context = { i32 grid_x, i32 grid_y, i32 grid_z, i32 thread, ptr scratch, ptr shared }
+    shared  = { i64 next_program, i32 cancelled, i32 error, ptr poll, ... }
+
+`scratch` belongs to the thread, is 4096-byte aligned and lies between unmapped pages. A kernel
+reports a failed assertion by a compare-and-exchange of `error` from 0 to a positive code; programs
+that have not started then never do. Loops without a known end read `cancelled` and `error` and
+return early, and call `void poll(ptr context)` about every 2^20 iterations: on the launching
+thread it lets Python see signals, elsewhere it does nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+
+from tilewright import env
+from tilewright.codegen.llvm import (
+    LoadedObject,
+    compile_to_object,
+    host,
+    load_object,
+)
+from tilewright.errors import LaunchError
+from tilewright.runtime.pool_code import module_text
+
+__all__ = [
+    "CONTEXT_SCRATCH_OFFSET",
+    "CONTEXT_SHARED_OFFSET",
+    "CONTEXT_THREAD_OFFSET",
+    "MAXIMUM_GRID",
+    "SHARED_CANCELLED_OFFSET",
+    "SHARED_ERROR_OFFSET",
+    "SHARED_POLL_OFFSET",
+    "Pool",
+    "get_num_threads",
+    "pool",
+    "raise_status",
+    "run_packed",
+    "set_num_threads",
+]
+
+CONTEXT_THREAD_OFFSET = 12
+CONTEXT_SCRATCH_OFFSET = 16
+CONTEXT_SHARED_OFFSET = 24
+
+SHARED_CANCELLED_OFFSET = 8
+SHARED_ERROR_OFFSET = 12
+SHARED_POLL_OFFSET = 16
+
+MAXIMUM_GRID = 2**31 - 1
+
+# What a launch returns: 0, the positive code that a kernel has stored, or one of these.
+_EXCEPTION_IS_SET = -1
+_OUT_OF_MEMORY = -2
+_TOO_MANY_PROGRAMS = -3
+
+Cache = Callable[[str, Callable[[], bytes]], bytes]
+
+
+class Pool:
+    """The pool of this process; use `pool()`.
+
+    `launch_address` is the function that launchers call, with the GIL held:
+    `i32 launch(ptr kernel, ptr arguments, i32 x, i32 y, i32 z, i64 scratch_bytes)`.
+    """
+
+    def __init__(self, loaded: LoadedObject) -> None:
+        self._loaded = loaded
+        self.launch_address = loaded.address("tilewright_launch")
+        # PYFUNCTYPE keeps the GIL: the function gives it up, and takes it back to see signals.
+        self.launch = ctypes.PYFUNCTYPE(
+            ctypes.c_int32,
+            *(ctypes.c_void_p, ctypes.c_void_p),
+            *(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int64),
+        )(self.launch_address)
+        self._set_threads = ctypes.PYFUNCTYPE(None, ctypes.c_int32)(
+            loaded.address("tilewright_set_threads")
+        )
+        self._reset = ctypes.PYFUNCTYPE(None)(loaded.address("tilewright_reset"))
+        ctypes.PYFUNCTYPE(None)(loaded.address("tilewright_setup"))()
+
+    def set_threads(self, count: int) -> None:
+        """Use at most `count` threads for the launches that follow."""
+        self._set_threads(count)
+
+    def forget_threads(self) -> None:
+        """Start anew in the child of a fork, where the threads are gone."""
+        self._reset()
+
+
+class _State:
+    """The one pool and the wanted number of threads."""
+
+    lock = threading.Lock()
+    pool: Pool | None = None
+    threads: int | None = None
+
+
+def pool(cache: Cache | None = None) -> Pool:
+    """Return the pool of this process, made on first use.
+
+    `cache(key, make)` may return the object bytes that an earlier process got from `make()`.
+
+    Raises `Unsupported` on systems other than Linux and macOS.
+    """
+    if _State.pool is None:
+        with _State.lock:
+            if _State.pool is None:
+                made = Pool(_load(cache))
+                made.set_threads(get_num_threads())
+                _State.pool = made
+    return _State.pool
+
+
+def _load(cache: Cache | None) -> LoadedObject:
+    machine = host()
+    text = module_text(machine)
+
+    def make() -> bytes:
+        return compile_to_object(text, host=machine)
+
+    return load_object(make() if cache is None else cache(text + machine.fingerprint, make))
+
+
+def set_num_threads(count: int) -> None:
+    """Set how many threads a launch may use, the calling one included.
+
+    Raises `ValueError` if `count` is less than 1.
+    """
+    if count < 1:
+        raise ValueError(f"a launch needs at least one thread, not {count}")
+    with _State.lock:
+        _State.threads = count
+        if _State.pool is not None:
+            _State.pool.set_threads(count)
+
+
+def get_num_threads() -> int:
+    """Return how many threads a launch may use: by default, one for each usable core."""
+    return _State.threads or env.number_of_threads() or host().cores
+
+
+def run_packed(
+    kernel_address: int,
+    arguments: bytes | bytearray | ctypes.Array[ctypes.c_char],
+    grid: tuple[int, int, int],
+    scratch_bytes: int = 0,
+    *,
+    on_error: Callable[[int], object],
+) -> None:
+    """Run a kernel on a packed argument block: 8 bytes for each parameter.
+
+    `on_error` is called with the code of a failed `device_assert`, and raises. Also raises
+    `LaunchError` for a grid that is out of range, `MemoryError`, and whatever a signal handler
+    raises (`KeyboardInterrupt`).
+    """
+    if not all(0 <= size <= MAXIMUM_GRID for size in grid):
+        raise LaunchError(f"the grid {grid} is out of range: each axis has 0 to 2**31 - 1 programs")
+    # A copy, since `arguments` may be unaligned, or change while the GIL is released.
+    block = (ctypes.c_int64 * (len(arguments) // 8 + 1))()
+    ctypes.memmove(block, bytes(arguments), len(arguments))
+    status = pool().launch(kernel_address, block, *grid, scratch_bytes)
+    if status != 0:
+        raise_status(status, on_error)
+
+
+def raise_status(status: int, on_error: Callable[[int], object]) -> None:
+    """Raise the error that a launch's status stands for."""
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError("no memory for the scratch space of a kernel")
+    if status == _TOO_MANY_PROGRAMS:
+        raise LaunchError("the grid has 2**63 programs or more")
+    on_error(status)
+
+
+def _after_fork_in_child() -> None:
+    _State.lock = threading.Lock()
+    if _State.pool is not None:
+        _State.pool.forget_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
