@@ -13,7 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.codegen.cpu.matmul_lanes import DotTarget, Element, LaneFormat, lane_format
+from tilewright.codegen.cpu.matmul_lanes import (
+    DotTarget,
+    Element,
+    LaneFormat,
+    MultiplyAdd,
+    lane_format,
+)
 from tilewright.codegen.cpu.matmul_microkernel import Matrix, Microkernel
 from tilewright.codegen.cpu.matmul_staging import Staging
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer
@@ -21,6 +27,7 @@ from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer
 CACHE_LINE_BYTES = 64
 # Rows this many bytes apart fall into the same few sets of a 32 to 48 KB first-level cache.
 ALIASING_BYTES = 512
+SUMS_IN_FLIGHT = 12
 
 
 @dataclass(frozen=True)
@@ -121,30 +128,51 @@ class DotPlan:
     @cached_property
     def panel(self) -> int:
         """Columns of a panel: two vectors, more where few rows leave registers free."""
-        wanted = max(2, min(8, 16 // max(self.shape.m, 2)))
+        most = self.target.vector_registers // 4
+        wanted = max(2, min(most, 16 // self.shape.m))
         vectors = min(wanted, -(-self.shape.n // self.width))
         return vectors * self.width
 
     @cached_property
     def row_blocks(self) -> tuple[tuple[int, int], ...]:
-        """(height, count) pairs, tallest first: an even split, so at most two heights."""
+        """(height, count) pairs, tallest first: an even split, so at most two heights.
+
+        One height halves the code, and the time to compile it, at the same speed, as long as there
+        are sums enough to cover the latency of the arithmetic (4 or 5 cycles, two units).
+        """
+        rows = self.shape.m
         vectors = self.panel // self.width
         spare = 1 if self.target.has_fma else 2
         tallest = (self.target.vector_registers - vectors - spare) // vectors
-        blocks = -(-self.shape.m // tallest)
-        low, extra = divmod(self.shape.m, blocks)
-        split = ((low + 1, extra), (low, blocks - extra))
-        return tuple(pair for pair in split if pair[0] and pair[1])
+        for height in range(min(rows, tallest), 0, -1):
+            if rows % height == 0 and (height * vectors >= SUMS_IN_FLIGHT or height == rows):
+                return ((height, rows // height),)
+        blocks = -(-rows // tallest)
+        low, extra = divmod(rows, blocks)
+        return ((low + 1, extra), (low, blocks - extra))
 
     @cached_property
     def stages_a(self) -> bool:
         shape = self.shape
+        if self.a_is_pairs_in_memory:
+            return False
         if not self.lanes.is_memory_format(shape.a_type):
             return True
         if shape.a_row_stride is not None:
             return False
         # Row addresses must be constants apart to fit the instructions; a transposed A has that.
         return shape.n > self.panel or not (shape.a_transposed or shape.m <= 4)
+
+    @property
+    def a_is_pairs_in_memory(self) -> bool:
+        """Rows of bf16 can be read as pairs along k, if they divide into pairs."""
+        shape, stride = self.shape, self.shape.a_row_stride
+        return (
+            self.lanes.multiply_add is MultiplyAdd.PAIRS_BFLOAT
+            and not shape.a_transposed
+            and stride is not None
+            and stride % 2 == shape.k % 2 == 0
+        )
 
     @cached_property
     def stages_b(self) -> bool:
@@ -223,7 +251,7 @@ class DotPlan:
         before = 0
         for height, count in self.row_blocks:
             kernel = Microkernel(
-                self.lanes, self.width, height, columns, self.steps, self.stages_b
+                self.target, self.lanes, self.width, height, columns, self.steps, self.stages_b
             )
 
             def block(
@@ -252,6 +280,8 @@ class DotPlan:
         stride = stride_of("a", shape.a_row_stride)
         source = Matrix("%a", shape.a_type.llvm, stride, 1)
         pointer = "%a"
+        if self.a_is_pairs_in_memory and isinstance(stride, int):
+            stride //= 2
         if self.stages_a:
             pointer, stride = "%scratch", self.a_staged_stride
             staging = self._staging(shape.a_type)

@@ -69,13 +69,18 @@ class MultiplyAdd(StrEnum):
     INTEGER = "mul, add"
     PAIRS = "pmaddwd, add"
     PAIRS_FUSED = "vpdpwssd"
+    PAIRS_BFLOAT = "vdpbf16ps"
 
 
 @dataclass(frozen=True)
 class LaneFormat:
-    """The lanes of one ``dot``: ``lane`` in LLVM's words, ``group`` values of k in each."""
+    """The lanes of one ``dot``: ``lane`` in LLVM's words, ``group`` values of k in each.
+
+    ``sum`` is the type of the accumulator's lanes, in registers.
+    """
 
     lane: str
+    sum: str
     bytes: int
     group: int
     multiply_add: MultiplyAdd
@@ -86,23 +91,25 @@ class LaneFormat:
 
 
 def lane_format(a: Element, b: Element, target: DotTarget) -> LaneFormat:
-    """The cheapest exact way to multiply these types on this machine.
+    """The cheapest way to multiply these types on this machine.
 
-    bf16 is widened to float although ``vdpbf16ps`` does two products a lane: that instruction
-    flushes denormals and rounds to nearest without regard to the fused sum, so results would
-    differ between machines.
+    All but one are exact up to the rounding of float sums. ``vdpbf16ps``, twice as fast as widening
+    bf16 to float, takes denormal operands (below 2**-126) for zero; so do AMX and oneDNN.
     """
     if a.is_integer != b.is_integer or (a is Element.DOUBLE) != (b is Element.DOUBLE):
         raise ValueError(f"dot cannot multiply {a} by {b}")
     if a.is_integer:
         if target.is_arm:
-            return LaneFormat("i32", 4, 1, MultiplyAdd.INTEGER)
+            return LaneFormat("i32", "i32", 4, 1, MultiplyAdd.INTEGER)
         fused = "avx512vnni" in target.features and "avx512vl" in target.features
-        return LaneFormat("i32", 4, 2, MultiplyAdd.PAIRS_FUSED if fused else MultiplyAdd.PAIRS)
+        pairs = MultiplyAdd.PAIRS_FUSED if fused else MultiplyAdd.PAIRS
+        return LaneFormat("i32", "i32", 4, 2, pairs)
+    if a is b is Element.BFLOAT and target.features >= {"avx512bf16", "avx512vl"}:
+        return LaneFormat("i32", "float", 4, 2, MultiplyAdd.PAIRS_BFLOAT)
     multiply_add = MultiplyAdd.FUSED if target.has_fma else MultiplyAdd.SEPARATE
     if a is Element.DOUBLE:
-        return LaneFormat("double", 8, 1, multiply_add)
-    return LaneFormat("float", 4, 1, multiply_add)
+        return LaneFormat("double", "double", 8, 1, multiply_add)
+    return LaneFormat("float", "float", 4, 1, multiply_add)
 
 
 def widen_along_k(
@@ -140,6 +147,8 @@ def widen(
     source, result = vector_type(count, element.llvm), vector_type(count, lane)
     if element.llvm == lane:
         return loaded
+    if element is Element.BFLOAT and lane == "i32":
+        return writer.value(f"zext {source} {loaded} to {result}")
     if element in (Element.INT8, Element.UINT8):
         extension = "sext" if element is Element.INT8 else "zext"
         return writer.value(f"{extension} {source} {loaded} to {result}")
@@ -175,6 +184,52 @@ def widen_half_bits(writer: Writer, count: int, bits: str) -> str:
     return writer.value(f"bitcast {word} {signed} to {real}")
 
 
+def narrow(
+    writer: Writer, lane: str, element: Element, count: int, wide: str, target: DotTarget
+) -> str:
+    """The nearest numbers of the accumulator's type in memory, ties to even."""
+    if element.llvm == lane:
+        return wide
+    if target.has_half_conversion:
+        source, result = vector_type(count, lane), vector_type(count, element.llvm)
+        return writer.value(f"fptrunc {source} {wide} to {result}")
+    return narrow_to_half_bits(writer, count, wide)
+
+
+def narrow_to_half_bits(writer: Writer, count: int, value: str) -> str:
+    """Float to half with integer instructions, the inverse of `widen_half_bits`.
+
+    Adding 0.5 lets the processor round a result that is denormal in half: the last mantissa bit of
+    0.5 weighs 2**-24, as does half's. Normal results are rounded by adding just under half a unit,
+    and a carry into the exponent is right. Method: Fabian Giesen, "float_to_half_fast3_rtne".
+    """
+    word, real = vector_type(count, "i32"), vector_type(count, "float")
+    bits = writer.value(f"bitcast {real} {value} to {word}")
+    magnitude = writer.value(f"and {word} {bits}, splat (i32 2147483647)")
+    as_real = writer.value(f"bitcast {word} {magnitude} to {real}")
+    shifted = writer.value(f"fadd {real} {as_real}, splat (float 5.000000e-01)")
+    shifted_bits = writer.value(f"bitcast {real} {shifted} to {word}")
+    denormal = writer.value(f"sub {word} {shifted_bits}, splat (i32 {0x3F000000})")
+    unit = writer.value(f"lshr {word} {magnitude}, splat (i32 13)")
+    odd = writer.value(f"and {word} {unit}, splat (i32 1)")
+    rebased = writer.value(f"add {word} {magnitude}, splat (i32 {0xFFF - (112 << 23)})")
+    rounded = writer.value(f"add {word} {rebased}, {odd}")
+    normal = writer.value(f"lshr {word} {rounded}, splat (i32 13)")
+    is_nan = writer.value(f"icmp ugt {word} {magnitude}, splat (i32 {0x7F800000})")
+    special = writer.value(
+        f"select <{count} x i1> {is_nan}, {word} splat (i32 {0x7E00}), {word} splat (i32 {0x7C00})"
+    )
+    is_small = writer.value(f"icmp ult {word} {magnitude}, splat (i32 {0x38800000})")
+    is_large = writer.value(f"icmp uge {word} {magnitude}, splat (i32 {0x47800000})")
+    chosen = writer.value(f"select <{count} x i1> {is_small}, {word} {denormal}, {word} {normal}")
+    chosen = writer.value(f"select <{count} x i1> {is_large}, {word} {special}, {word} {chosen}")
+    sign = writer.value(f"lshr {word} {bits}, splat (i32 16)")
+    sign = writer.value(f"and {word} {sign}, splat (i32 32768)")
+    signed = writer.value(f"or {word} {chosen}, {sign}")
+    halves = writer.value(f"trunc {word} {signed} to <{count} x i16>")
+    return writer.value(f"bitcast <{count} x i16> {halves} to <{count} x half>")
+
+
 def multiply_add(
     writer: Writer, lanes: LaneFormat, count: int, a: str, b: str, accumulator: str
 ) -> str:
@@ -192,6 +247,14 @@ def multiply_add(
         case MultiplyAdd.INTEGER:
             product = writer.value(f"mul {kind} {a}, {b}")
             return writer.value(f"add {kind} {accumulator}, {product}")
+        case MultiplyAdd.PAIRS_BFLOAT:
+            pairs, sums = vector_type(2 * count, "bfloat"), vector_type(count, "float")
+            left = writer.value(f"bitcast {kind} {a} to {pairs}")
+            right = writer.value(f"bitcast {kind} {b} to {pairs}")
+            return writer.value(
+                f"call {sums} @llvm.x86.avx512bf16.dpbf16ps.{32 * count}"
+                f"({sums} {accumulator}, {pairs} {left}, {pairs} {right})"
+            )
         case MultiplyAdd.PAIRS:
             return add_pairs(writer, count, a, b, accumulator)
         case MultiplyAdd.PAIRS_FUSED:

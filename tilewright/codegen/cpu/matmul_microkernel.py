@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.codegen.cpu.matmul_lanes import Element, LaneFormat, multiply_add
+from tilewright.codegen.cpu.matmul_lanes import (
+    DotTarget,
+    Element,
+    LaneFormat,
+    multiply_add,
+    narrow,
+    widen,
+)
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
 
-# Trips of the k loop written out: enough to hide the loop's own instructions.
-UNROLL = 4
+# Trips of the k loop written out. Four were no faster than two, and took longer to compile.
+UNROLL = 2
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Microkernel:
     ``b_is_padded`` says that B has whole vectors where the last one is only partly used.
     """
 
+    target: DotTarget
     lanes: LaneFormat
     width: int
     height: int
@@ -70,7 +78,9 @@ class Microkernel:
                     place.element, self.width, self.active(vector), place.pointer,
                     accumulator.bytes,
                 )
-                sums.append(self._cast(writer, "fpext", accumulator.llvm, self.lanes.lane, loaded))
+                sums.append(
+                    widen(writer, self.lanes.sum, accumulator, self.width, loaded, self.target)
+                )
         return sums
 
     def _store_sums(
@@ -80,27 +90,19 @@ class Microkernel:
             for vector in range(self.vectors):
                 place = end.at(writer, row, vector * self.width)
                 total = sums[row * self.vectors + vector]
-                stored = self._cast(
-                    writer, "fptrunc", self.lanes.lane, accumulator.llvm, total
+                stored = narrow(
+                    writer, self.lanes.sum, accumulator, self.width, total, self.target
                 )
                 writer.store_vector(
                     place.element, self.width, self.active(vector), stored, place.pointer,
                     accumulator.bytes,
                 )
 
-    def _cast(self, writer: Writer, cast: str, source: str, result: str, value: str) -> str:
-        if source == result:
-            return value
-        return writer.value(
-            f"{cast} {vector_type(self.width, source)} {value}"
-            f" to {vector_type(self.width, result)}"
-        )
-
     def _multiply(self, writer: Writer, a: Matrix, b: Matrix, sums: Carried) -> Carried:
         """The k loop. Pointers are carried, so that its addresses are base plus constant."""
         a_rows = self._row_pointers(writer, a)
         pointers = [*a_rows, b.pointer]
-        types = ["ptr"] * len(pointers) + [vector_type(self.width, self.lanes.lane)] * len(sums)
+        types = ["ptr"] * len(pointers) + [vector_type(self.width, self.lanes.sum)] * len(sums)
 
         def several_steps(_: Index, carried: Carried) -> Carried:
             return self._steps(writer, a, b, carried, len(pointers), UNROLL)
