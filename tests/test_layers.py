@@ -43,7 +43,6 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
 # Downward, yet wrong. The reason is what the test prints.
 FORBIDDEN: dict[tuple[str, str], str] = {
-    ("frontend", "interpreter"): "eager evaluation calls the ops, which carry the meaning",
     ("codegen", "interpreter"): "the ops carry the meaning; folding calls op.evaluate",
     ("codegen", "frontend"): "code generation sees IR, whoever made it",
     ("codegen", "language"): "code generation sees IR, whoever made it",

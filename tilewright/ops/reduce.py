@@ -51,7 +51,12 @@ class _Combining(MachineOp, abstract=True):
 
 
 class Reduce(_Combining):
-    """Combine all elements along `axis`; one result for each input."""
+    """Combine all elements along `axis`; one result for each input.
+
+    `commutative` allows a target to change the order of the elements, too.
+    """
+
+    commutative: bool = False
 
     def infer(self) -> tuple[TileType, ...]:
         shape = self.check()
