@@ -1,4 +1,4 @@
-"""The thread pool: every program runs once, in an order that cannot deadlock, and can be stopped."""
+"""The thread pool: every program runs once, in an order without deadlock, and can be stopped."""
 
 import gc
 import multiprocessing
@@ -27,7 +27,7 @@ fork_warning = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Depreca
 
 @pytest.fixture(scope="module")
 def kernels():
-    from kernels import load_kernels
+    from handwritten_kernels import load_kernels
 
     return load_kernels()
 
@@ -171,7 +171,7 @@ INTERRUPTED = """
     import sys
     sys.path.insert(0, {here!r})
     import struct, threading
-    from kernels import load_kernels
+    from handwritten_kernels import load_kernels
     from tilewright.runtime.pool import run_packed, set_num_threads
     set_num_threads({threads})
     kernels = load_kernels()

@@ -1,0 +1,375 @@
+"""Launchers: what each guard lets through, what is packed, references, and the error paths."""
+
+import gc
+import struct
+import sys
+import types
+
+import ml_dtypes
+import numpy as np
+import pytest
+from handwritten_kernels import load_kernels
+
+from tilewright.errors import LaunchError
+from tilewright.runtime import launcher as launcher_module
+from tilewright.runtime.launcher import (
+    AddressParameter,
+    ArrayParameter,
+    BoolParameter,
+    ConstantParameter,
+    FloatParameter,
+    IntParameter,
+    accept_torch,
+    bind_launcher,
+    launcher_ir,
+    pack_argument,
+)
+from tilewright.runtime.pool import run_packed
+
+SYMBOL = "launcher.under.test"
+
+# Copies the argument block from the second slot on to where the first one points.
+COPY = """
+define void @copy(ptr %arguments, i32 %x, i32 %y, i32 %z, ptr %context) {{
+  %p = load ptr, ptr %arguments
+  %from = getelementptr i64, ptr %arguments, i64 1
+  call void @llvm.memcpy.p0.p0.i64(ptr %p, ptr %from, i64 {bytes}, i1 false)
+  ret void
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+class AssertionOfKernelError(Exception):
+    """What `on_error` raises here."""
+
+
+def fail(code):
+    raise AssertionOfKernelError(code)
+
+
+def make(parameters, kernel="empty", more="", scratch_bytes=0):
+    text = launcher_ir(
+        parameters, kernel_symbol=kernel, launcher_symbol=SYMBOL, scratch_bytes=scratch_bytes
+    )
+    loaded = load_kernels(more + text)
+    return bind_launcher(loaded, parameters, launcher_symbol=SYMBOL, on_error=fail)
+
+
+def aligned(shape, dtype, offset_bytes=0):
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 16 + offset_bytes
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def accepts(parameter, *values):
+    """Return for each value whether a launcher with this one parameter takes it."""
+    launch = make([parameter])
+    answers = [launch(1, 1, 1, value) for value in values]
+    assert all(answer is None or answer is NotImplemented for answer in answers)
+    return [answer is None for answer in answers]
+
+
+def packed(parameter, value):
+    """Return the slot that a value gets, as 8 bytes."""
+    parameters = [ArrayParameter("u8"), parameter]
+    launch = make(parameters, "copy", COPY.format(bytes=8))
+    slot = np.zeros(8, np.uint8)
+    assert launch(1, 1, 1, slot, value) is None
+    return slot.tobytes()
+
+
+# ---- guards
+
+
+def test_integers():
+    class MyInt(int):
+        pass
+
+    low, high = -(2**31), 2**31 - 1
+    fits = accepts(IntParameter(32), low, 0, 1, high, low - 1, high + 1, 2**200)
+    assert fits == [True] * 4 + [False] * 3
+    assert accepts(IntParameter(32), True, 1.0, "1", None, MyInt(1), np.int32(1)) == [False] * 6
+    assert accepts(IntParameter(8, signed=False), 0, 255, -1, 256) == [True, True, False, False]
+    assert accepts(IntParameter(64), -(2**63), 2**63 - 1, 2**63) == [True, True, False]
+    unsigned = accepts(IntParameter(64, signed=False), 0, 2**64 - 1, -1, 2**64, True)
+    assert unsigned == [True, True, False, False, False]
+
+
+def test_integers_that_belong_to_another_specialisation():
+    assert accepts(IntParameter(32, divisible_by_16=True), 0, 16, -32, 8) == [True] * 3 + [False]
+    assert (
+        accepts(IntParameter(32, divisible_by_16=False), 0, 16, -3, 8) == [False] * 2 + [True] * 2
+    )
+    assert accepts(IntParameter(32, excludes_one=True), 0, 1, 2) == [True, False, True]
+    wide = IntParameter(64, excludes_narrower=True)
+    values = [2**31 - 1, -(2**31), 2**31, -(2**31) - 1]
+    assert accepts(wide, *values) == [False, False, True, True]
+    unsigned = IntParameter(64, signed=False, excludes_narrower=True)
+    assert accepts(unsigned, 2**63 - 1, 2**63, 2**64 - 1) == [False, True, True]
+
+
+def test_floats_and_bools():
+    assert accepts(FloatParameter(), 1.5, float("nan"), 1, True, np.float64(1)) == [
+        *(True, True),
+        *(False, False, False),
+    ]
+    assert accepts(BoolParameter(), True, False, 1, 0, None, np.True_) == [True] * 2 + [False] * 4
+
+
+def test_addresses():
+    assert accepts(AddressParameter(), 0, 2**63 - 1, 2**63, 1.0) == [True, True, False, False]
+    assert accepts(AddressParameter(divisible_by_16=True), 32, 36) == [True, False]
+
+
+def test_constants():
+    assert accepts(ConstantParameter(1), 1, True, 1.0, 2) == [True, False, False, False]
+    assert accepts(ConstantParameter(10**30), 10**30, 10**30 + 1) == [True, False]
+    assert accepts(ConstantParameter(True), True, 1, False) == [True, False, False]
+    assert accepts(ConstantParameter(None), None, 0) == [True, False]
+    assert accepts(ConstantParameter("tf32"), "TF32".lower(), "ieee") == [True, False]
+    dtype = np.dtype(np.float32)
+    assert accepts(ConstantParameter(dtype), dtype, np.dtype(np.float64)) == [True, False]
+
+
+def test_constants_that_equal_others_without_being_the_same():
+    assert accepts(ConstantParameter(0.0), 0.0, -0.0, 0, False) == [True, False, False, False]
+    assert accepts(ConstantParameter(float("nan")), float("nan"), 1.0) == [True, False]
+    shape = ConstantParameter((1, (2.0, "a"), ()))
+    same = (1, (float("2"), "a"), ())
+    others = [(True, (2.0, "a"), ()), (1, (2, "a"), ()), (1, (2.0, "a")), [1, (2.0, "a"), ()]]
+    assert accepts(shape, same, *others) == [True, False, False, False, False]
+
+
+def test_a_comparison_that_raises_is_left_to_the_slow_path():
+    class Moody:
+        def __eq__(self, other):
+            raise ZeroDivisionError
+
+        __hash__ = None
+
+    constant = Moody()
+    assert accepts(ConstantParameter(constant), constant, Moody()) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("fp32", np.float32), ("fp64", np.float64), ("fp16", np.float16), ("i1", np.bool_)),
+        *(("i8", np.int8), ("u16", np.uint16), ("i64", np.int64), ("i64", np.longlong)),
+        *(("bf16", ml_dtypes.bfloat16), ("fp8e5", ml_dtypes.float8_e5m2)),
+    ],
+)
+def test_arrays_of_every_kind_of_dtype(name, dtype):
+    other = np.zeros(4, np.complex64)
+    assert accepts(ArrayParameter(name), np.zeros(4, dtype), other) == [True, False]
+
+
+def test_arrays():
+    class MyArray(np.ndarray):
+        pass
+
+    array = aligned((4, 4), np.float32)
+    read_only = array[:]
+    read_only.flags.writeable = False
+    misaligned = aligned(4, np.float32, offset_bytes=2)
+    swapped = array.astype(">f4")
+    others = [array.view(MyArray), array.tolist(), None, 5, np.float32(1), swapped, misaligned]
+    assert accepts(ArrayParameter("fp32"), array, array.T, read_only) == [True, True, False]
+    assert accepts(ArrayParameter("fp32", written=False), read_only) == [True]
+    assert accepts(ArrayParameter("fp32"), *others) == [False] * len(others)
+
+
+def test_arrays_by_the_alignment_of_their_address():
+    at_16, at_4 = aligned(4, np.float32), aligned(4, np.float32, offset_bytes=4)
+    assert accepts(ArrayParameter("fp32", divisible_by_16=True), at_16, at_4) == [True, False]
+    assert accepts(ArrayParameter("fp32", divisible_by_16=False), at_16, at_4) == [False, True]
+
+
+def test_an_unknown_layout_of_arrays_is_refused(monkeypatch):
+    monkeypatch.setattr(launcher_module, "_numpy_layout_is_known", lambda: False)
+    assert accepts(ArrayParameter("fp32"), np.zeros(4, np.float32)) == [False]
+
+
+def test_the_number_of_arguments_and_the_grid():
+    launch = make([IntParameter(32)])
+    assert launch(1, 1, 1, 5) is None
+    assert launch(0, 1, 1, 5) is None
+    wrong = [(), (1, 1, 1), (1, 1, 1, 5, 5), (1, 1, -1, 5), (2**31, 1, 1, 5), (1.0, 1, 1, 5)]
+    assert [launch(*arguments) for arguments in wrong] == [NotImplemented] * len(wrong)
+
+
+# ---- packing
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "expected"),
+    [
+        (IntParameter(32), -2, struct.pack("<q", -2)),
+        (IntParameter(64, signed=False), 2**64 - 1, b"\xff" * 8),
+        (FloatParameter(32), 0.1, struct.pack("<fi", 0.1, 0)),
+        (FloatParameter(64), 0.1, struct.pack("<d", 0.1)),
+        (BoolParameter(), True, struct.pack("<q", 1)),
+        (BoolParameter(), False, struct.pack("<q", 0)),
+        (AddressParameter(), 2**40 + 1, struct.pack("<q", 2**40 + 1)),
+    ],
+)
+def test_slots(parameter, value, expected):
+    assert packed(parameter, value) == expected
+    assert pack_argument(parameter, value) == expected
+
+
+def test_constants_have_no_slot():
+    parameters = [ArrayParameter("i64"), ConstantParameter((1, 2)), IntParameter(32)]
+    launch = make(
+        [*parameters, ConstantParameter(None), IntParameter(32)], "copy", COPY.format(bytes=16)
+    )
+    slots = np.zeros(2, np.int64)
+    assert launch(1, 1, 1, slots, (1, 2), 7, None, 8) is None
+    assert slots.tolist() == [7, 8]
+    assert pack_argument(ConstantParameter(3), 3) == b""
+
+
+def test_the_grid_and_scratch_reach_the_kernel():
+    visits = np.zeros(6, np.int64)
+    assert make([ArrayParameter("i64")], "visit")(3, 2, 1, visits) is None
+    assert visits.tolist() == [1] * 6
+    scratch = make([ArrayParameter("i64"), IntParameter(32)], "fill_scratch", scratch_bytes=10_000)
+    assert scratch(6, 1, 1, visits, 10_000) is None
+
+
+# ---- errors
+
+
+def test_the_error_of_a_kernel_is_raised():
+    launch = make([ArrayParameter("i64"), IntParameter(32)], "fail")
+    count = np.zeros(1, np.int64)
+    with pytest.raises(AssertionOfKernelError, match="7"):
+        launch(100, 1, 1, count, 3)
+    assert launch(100, 1, 1, count, 1000) is None
+
+
+def test_errors_of_the_launch_itself():
+    with pytest.raises(MemoryError, match="scratch"):
+        make([], scratch_bytes=2**62)(1, 1, 1)
+    big = 2**31 - 1
+    with pytest.raises(LaunchError, match=r"2\*\*63"):
+        make([])(big, big, big)
+
+
+def test_the_slow_path_raises_the_same_errors():
+    loaded = load_kernels()
+    count = np.zeros(1, np.int64)
+    arguments = struct.pack("<qq", count.ctypes.data, 3)
+    with pytest.raises(AssertionOfKernelError, match="7"):
+        run_packed(loaded.address("fail"), arguments, (100, 1, 1), on_error=fail)
+
+
+# ---- references and lifetime
+
+
+def test_references_are_counted():
+    parameters = [
+        *(ArrayParameter("fp32"), IntParameter(64), FloatParameter(), BoolParameter()),
+        *(ConstantParameter((1.5, "word", 10**20)), ConstantParameter(None)),
+    ]
+    launch = make(parameters)
+    array, number, real = np.zeros(4, np.float32), 10**12, 2.5
+    constant = (1.5, "WORD".lower(), int("1" + "0" * 20))
+    good = (array, number, real, True, constant, None)
+    bad = (array, number, real, True, constant, "")
+    watched = [array, array.dtype, number, real, constant, *constant, launch]
+    counts = [sys.getrefcount(thing) for thing in watched]
+    none_before = sys.getrefcount(None)
+    not_implemented_before = sys.getrefcount(NotImplemented)
+    for _ in range(100_000):
+        launch(1, 1, 1, *good)
+        launch(1, 1, 1, *bad)
+    assert [sys.getrefcount(thing) for thing in watched] == counts
+    assert abs(sys.getrefcount(None) - none_before) < 100
+    assert abs(sys.getrefcount(NotImplemented) - not_implemented_before) < 100
+
+
+def test_a_launcher_keeps_its_code_and_lets_it_go():
+    launch = make([ConstantParameter("kept")])
+    gc.collect()
+    assert launch(1, 1, 1, "kept") is None
+    alive = len(launcher_module._Bindings.alive)
+    del launch
+    gc.collect()
+    assert len(launcher_module._Bindings.alive) == alive - 1
+
+
+# ---- PyTorch
+
+
+class FakeTensor:
+    """As much of a CPU tensor as launchers look at."""
+
+    def __init__(self, dtype, address, *, is_cpu=True):
+        self.dtype = dtype
+        self.is_cpu = is_cpu
+        self.address = address
+
+    def data_ptr(self):
+        if self.address is None:
+            raise RuntimeError("no storage")
+        return self.address
+
+
+@pytest.fixture
+def fake_torch(monkeypatch):
+    fake = types.ModuleType("torch")
+    fake.Tensor = FakeTensor
+    fake.nn = types.SimpleNamespace(Parameter=type("Parameter", (FakeTensor,), {}))
+    fake.float32, fake.float64 = object(), object()
+    monkeypatch.setattr(launcher_module._Bindings, "torch_known", False)
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    return fake
+
+
+def test_tensors(fake_torch):
+    good = FakeTensor(fake_torch.float32, 64)
+    parameter = fake_torch.nn.Parameter(fake_torch.float32, 64)
+    subclass = type("Other", (FakeTensor,), {})(fake_torch.float32, 64)
+    others = [
+        subclass,
+        FakeTensor(fake_torch.float64, 64),
+        FakeTensor(fake_torch.float32, 64, is_cpu=False),
+        FakeTensor(fake_torch.float32, 68),
+        FakeTensor(fake_torch.float32, None),
+    ]
+    answers = accepts(ArrayParameter("fp32", divisible_by_16=True), good, parameter, *others)
+    assert answers == [True, True] + [False] * 5
+
+
+def test_the_address_of_a_tensor_is_packed(fake_torch):
+    assert packed(ArrayParameter("fp32"), FakeTensor(fake_torch.float32, 4096)) == struct.pack(
+        "<q", 4096
+    )
+
+
+def test_torch_may_be_imported_after_binding(fake_torch, monkeypatch):
+    tensor = FakeTensor(fake_torch.float32, 64)
+    monkeypatch.delitem(sys.modules, "torch")
+    launch = make([ArrayParameter("fp32")])
+    accept_torch()
+    assert launch(1, 1, 1, tensor) is NotImplemented
+    monkeypatch.setitem(sys.modules, "torch", fake_torch)
+    accept_torch()
+    assert launch(1, 1, 1, tensor) is None
+    assert launch(1, 1, 1, np.zeros(1, np.float32)) is None
+
+
+def test_references_of_tensors_are_counted(fake_torch):
+    launch = make([ArrayParameter("fp32")])
+    address = 2**40
+    tensor = FakeTensor(fake_torch.float32, address)
+    failing = FakeTensor(fake_torch.float32, None)
+    watched = [tensor, failing, address, fake_torch.float32]
+    counts = [sys.getrefcount(thing) for thing in watched]
+    for _ in range(20_000):
+        launch(1, 1, 1, tensor)
+        launch(1, 1, 1, failing)
+    assert [sys.getrefcount(thing) for thing in watched] == counts
