@@ -1,0 +1,35 @@
+"""The mark of the functions that the language offers: they run while a kernel is read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+from tilewright.frontend.constexpr import constexpr, unwrap
+
+__all__ = ["builtin", "is_builtin"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_WRAPPERS = (constexpr, tuple)
+
+
+def builtin(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function of the language; its arguments arrive with every `constexpr` unwrapped."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **named: Any) -> Any:
+        plain = [unwrap(a) if isinstance(a, _WRAPPERS) else a for a in args]
+        for name, value in named.items():
+            named[name] = unwrap(value)
+        return cast("Any", function)(*plain, **named)
+
+    wrapper.__tilewright_builtin__ = True  # type: ignore[attr-defined]
+    return cast("Callable[P, R]", wrapper)
+
+
+def is_builtin(function: object) -> bool:
+    """Whether `function` is one of the language's own."""
+    return getattr(function, "__tilewright_builtin__", False) is True
