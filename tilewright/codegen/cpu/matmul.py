@@ -13,45 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.codegen.cpu.matmul_lanes import (
+from tilewright.codegen.cpu.matmul_amx import AmxPlan, amx_applies, tile_configuration
+from tilewright.codegen.cpu.matmul_lanes import LaneFormat, MultiplyAdd, lane_format
+from tilewright.codegen.cpu.matmul_microkernel import Matrix, Microkernel
+from tilewright.codegen.cpu.matmul_shape import (
+    CACHE_LINE_BYTES,
+    DotShape,
     DotTarget,
     Element,
-    LaneFormat,
-    MultiplyAdd,
-    lane_format,
+    preferred_row_stride,
+    stride_of,
 )
-from tilewright.codegen.cpu.matmul_microkernel import Matrix, Microkernel
-from tilewright.codegen.cpu.matmul_staging import Staging
-from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer
+from tilewright.codegen.cpu.matmul_staging import Panels, Staging
+from tilewright.codegen.cpu.matmul_writer import Index, Writer
 
-CACHE_LINE_BYTES = 64
 # Rows this many bytes apart fall into the same few sets of a 32 to 48 KB first-level cache.
 ALIASING_BYTES = 512
 SUMS_IN_FLIGHT = 12
-
-
-@dataclass(frozen=True)
-class DotShape:
-    """Sizes, types and layout of one tile product.
-
-    A is ``m`` by ``k`` in memory, or ``k`` by ``m`` when ``a_transposed``; B likewise. Row strides
-    count elements; ``None`` means that the function takes the stride from its argument.
-    ``acc_is_zero``: the initial accumulator is zero and ``acc_in`` is not read.
-    """
-
-    m: int
-    n: int
-    k: int
-    a_type: Element
-    b_type: Element
-    acc_type: Element
-    a_transposed: bool = False
-    b_transposed: bool = False
-    a_row_stride: int | None = None
-    b_row_stride: int | None = None
-    acc_in_row_stride: int | None = None
-    acc_out_row_stride: int | None = None
-    acc_is_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,24 +40,10 @@ class DotCode:
     scratch_bytes: int
 
 
-def preferred_row_stride(columns: int, element_bytes: int) -> int:
-    """The row stride, in elements, at which to keep a tile of this many columns in scratch.
-
-    Whole cache lines, so that rows are aligned, and an odd number of them, so that the rows of a
-    column spread over all sets of the first-level cache.
-
-    >>> preferred_row_stride(128, 4)
-    144
-    """
-    lines = -(-columns * element_bytes // CACHE_LINE_BYTES)
-    if lines > 1 and lines % 2 == 0:
-        lines += 1
-    return lines * CACHE_LINE_BYTES // element_bytes
-
-
 def dot_function(shape: DotShape, name: str, target: DotTarget) -> DotCode:
     """Generates ``@name(a, a_row_stride, b, b_row_stride, acc_in, ..., acc_out, ..., scratch)``."""
-    plan = DotPlan(shape, target)
+    uses_amx = amx_applies(shape, target)
+    plan = AmxPlan(shape, target, name) if uses_amx else DotPlan(shape, target)
     writer = Writer()
     plan.write(writer)
     body = "\n".join(writer.lines)
@@ -94,7 +58,8 @@ def dot_function(shape: DotShape, name: str, target: DotTarget) -> DotCode:
     )
     # Without the preference LLVM may split 512-bit vectors on processors that clock down for them.
     attributes = f'noinline nounwind "prefer-vector-width"="{target.vector_bits}"'
-    text = (
+    text = tile_configuration(name) if uses_amx else ""
+    text += (
         f"define internal void @{name}({parameters}, ptr noalias align {CACHE_LINE_BYTES} %scratch)"
         f" {attributes} {{\nentry:\n{body}\n  ret void\n}}\n"
     )
@@ -223,21 +188,13 @@ class DotPlan:
             start = Matrix("%acc_in", accumulator, stride, 1)
         end = Matrix("%acc_out", accumulator, stride_of("acc_out", shape.acc_out_row_stride), 1)
 
-        def columns(panel_at: Index, count: int) -> None:
-            column = writer.multiply(panel_at, self.panel)
-            offset = writer.multiply(panel_at, panel_stride)
-            pointer = writer.element(b.pointer, b.element, offset)
-            panel = Matrix(pointer, b.element, b.row_stride, 1)
-            self._write_panel(writer, count, column, (a, panel, start, end))
+        def write_panel(panel: Index, count: int) -> None:
+            column = writer.multiply(panel, self.panel)
+            pointer = writer.element(b.pointer, b.element, writer.multiply(panel, panel_stride))
+            columns_of_b = Matrix(pointer, b.element, b.row_stride, 1)
+            self._write_panel(writer, count, column, (a, columns_of_b, start, end))
 
-        def panel_body(panel_at: Index, _: Carried) -> Carried:
-            columns(panel_at, self.panel)
-            return []
-
-        whole, rest = divmod(shape.n, self.panel)
-        writer.loop(whole, panel_body)
-        if rest:
-            columns(whole, rest)
+        writer.pieces(shape.n, self.panel, write_panel)
 
     def _write_panel(
         self,
@@ -251,47 +208,46 @@ class DotPlan:
         before = 0
         for height, count in self.row_blocks:
             kernel = Microkernel(
-                self.target, self.lanes, self.width, height, columns, self.steps, self.stages_b
+                self.target,
+                self.lanes,
+                self.width,
+                height,
+                columns,
+                self.steps,
+                self.stages_b,
+                self.shape.acc_type,
             )
+            first = before
 
-            def block(
-                at: Index, _: Carried, kernel: Microkernel = kernel, before: int = before
-            ) -> Carried:
-                row = writer.add(writer.multiply(at, kernel.height), before)
-                kernel.write(
-                    writer,
-                    a.at(writer, row, 0),
-                    b,
-                    start and start.at(writer, row, column),
-                    end.at(writer, row, column),
-                    self.shape.acc_type,
-                )
-                return []
+            def write_block(
+                block: Index, height: int, kernel: Microkernel = kernel, first: int = first
+            ) -> None:
+                row = writer.add(writer.multiply(block, height), first)
+                here = start and start.at(writer, row, column)
+                kernel.write(writer, a.at(writer, row, 0), b, here, end.at(writer, row, column))
 
-            writer.loop(count, block)
+            writer.pieces(height * count, height, write_block)
             before += height * count
 
     def _staging(self, element: Element) -> Staging:
-        return Staging(self.lanes, element, self.width, self.target)
+        return Staging(self.lanes, element, self.width, self.shape.k, self.steps, self.target)
 
     def _prepare_a(self, writer: Writer) -> Matrix:
         """A as the microkernel reads it: rows are m, columns are steps along k."""
         shape, lane = self.shape, self.lanes.lane
         stride = stride_of("a", shape.a_row_stride)
-        source = Matrix("%a", shape.a_type.llvm, stride, 1)
         pointer = "%a"
         if self.a_is_pairs_in_memory and isinstance(stride, int):
             stride //= 2
         if self.stages_a:
+            source = Matrix(pointer, shape.a_type.llvm, stride, 1)
             pointer, stride = "%scratch", self.a_staged_stride
             staging = self._staging(shape.a_type)
             if shape.a_transposed:
-                rows = Matrix(pointer, lane, stride, self.width)
-                staging.copy_columns(writer, source, shape.k, shape.m, rows, self.width)
+                panels = Panels(pointer, self.width, stride, self.width)
+                staging.copy_columns(writer, source, shape.m, panels)
             else:
-                staging.copy_rows(
-                    writer, source, shape.m, shape.k, Matrix(pointer, lane, stride, 1)
-                )
+                staging.copy_rows(writer, source, shape.m, Matrix(pointer, lane, stride, 1))
         strides = (1, stride) if shape.a_transposed else (stride, 1)
         return Matrix(pointer, lane, *strides)
 
@@ -299,16 +255,12 @@ class DotPlan:
         """B as the microkernel reads it, and the elements from panel to panel."""
         shape, lane = self.shape, self.lanes.lane
         stride = stride_of("b", shape.b_row_stride)
-        source = Matrix("%b", shape.b_type.llvm, stride, 1)
         if not self.stages_b:
             return Matrix("%b", lane, stride, 1), self.panel
+        source = Matrix("%b", shape.b_type.llvm, stride, 1)
         pointer = writer.element("%scratch", "i8", self.a_staged_bytes)
+        panels = Panels(pointer, self.panel, self.panel, self.b_panel_stride)
         staging = self._staging(shape.b_type)
-        copy = staging.transpose if shape.b_transposed else staging.copy_columns
-        panels = Matrix(pointer, lane, self.panel, self.b_panel_stride)
-        copy(writer, source, shape.k, shape.n, panels, self.panel)
+        copy = staging.transpose_to_panels if shape.b_transposed else staging.copy_columns
+        copy(writer, source, shape.n, panels)
         return Matrix(pointer, lane, self.panel, 1), self.b_panel_stride
-
-
-def stride_of(operand: str, known: int | None) -> Index:
-    return f"%{operand}_row_stride" if known is None else known

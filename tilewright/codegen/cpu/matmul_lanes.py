@@ -9,56 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
 from tilewright.codegen.cpu.matmul_writer import Writer, mangled, vector_type
-
-
-class Element(StrEnum):
-    """Type of a matrix in memory. ``bf16`` is held as its bits, in an ``i16``."""
-
-    DOUBLE = "double"
-    FLOAT = "float"
-    HALF = "half"
-    BFLOAT = "bf16"
-    INT8 = "i8"
-    UINT8 = "u8"
-    INT32 = "i32"
-
-    @property
-    def llvm(self) -> str:
-        return {"bf16": "i16", "u8": "i8"}.get(self.value, self.value)
-
-    @property
-    def bytes(self) -> int:
-        return {"double": 8, "float": 4, "i32": 4, "half": 2, "bf16": 2}.get(self.value, 1)
-
-    @property
-    def is_integer(self) -> bool:
-        return self in (Element.INT8, Element.UINT8, Element.INT32)
-
-
-@dataclass(frozen=True)
-class DotTarget:
-    """The facts about a CPU that ``dot`` depends on; features are spelt as LLVM spells them."""
-
-    features: frozenset[str]
-    vector_bits: int
-    has_amx: bool = False
-
-    @property
-    def is_arm(self) -> bool:
-        return "neon" in self.features
-
-    @property
-    def has_fma(self) -> bool:
-        return "fma" in self.features or self.is_arm
-
-    @property
-    def has_half_conversion(self) -> bool:
-        return bool(self.features & {"f16c", "avx512f", "neon"})
-
-    @property
-    def vector_registers(self) -> int:
-        return 32 if self.features & {"avx512f", "neon"} else 16
+from tilewright.errors import InternalError
 
 
 class MultiplyAdd(StrEnum):
@@ -70,6 +23,7 @@ class MultiplyAdd(StrEnum):
     PAIRS = "pmaddwd, add"
     PAIRS_FUSED = "vpdpwssd"
     PAIRS_BFLOAT = "vdpbf16ps"
+    TILES = "AMX, not by lanes"
 
 
 @dataclass(frozen=True)
@@ -97,7 +51,7 @@ def lane_format(a: Element, b: Element, target: DotTarget) -> LaneFormat:
     bf16 to float, takes denormal operands (below 2**-126) for zero; so do AMX and oneDNN.
     """
     if a.is_integer != b.is_integer or (a is Element.DOUBLE) != (b is Element.DOUBLE):
-        raise ValueError(f"dot cannot multiply {a} by {b}")
+        raise InternalError(f"dot: there is no product of {a} and {b}")
     if a.is_integer:
         if target.is_arm:
             return LaneFormat("i32", "i32", 4, 1, MultiplyAdd.INTEGER)
@@ -118,8 +72,9 @@ def widen_along_k(
     """``count`` lanes from ``count * group`` neighbours along k, as they lie in memory."""
     if lanes.group == 1:
         return widen(writer, lanes.lane, element, count, loaded, target)
-    words = widen(writer, "i16", element, 2 * count, loaded, target)
-    return writer.value(f"bitcast <{2 * count} x i16> {words} to <{count} x i32>")
+    part, parts = f"i{32 // lanes.group}", lanes.group * count
+    neighbours = widen(writer, part, element, parts, loaded, target)
+    return writer.value(f"bitcast <{parts} x {part}> {neighbours} to <{count} x i32>")
 
 
 def widen_across_k(
@@ -127,17 +82,20 @@ def widen_across_k(
     lanes: LaneFormat,
     element: Element,
     count: int,
-    loaded: tuple[str, ...],
+    loaded: list[str],
     target: DotTarget,
 ) -> str:
     """``count`` lanes from ``group`` vectors, one for each value of k that a lane holds."""
     if lanes.group == 1:
         return widen(writer, lanes.lane, element, count, loaded[0], target)
-    kind = vector_type(count, "i32")
-    low, high = (widen(writer, "i32", element, count, vector, target) for vector in loaded)
-    low = writer.value(f"and {kind} {low}, splat (i32 65535)")
-    high = writer.value(f"shl {kind} {high}, splat (i32 16)")
-    return writer.value(f"or {kind} {low}, {high}")
+    kind, bits = vector_type(count, "i32"), 32 // lanes.group
+    lane = "zeroinitializer"
+    for position, vector in enumerate(loaded):
+        part = widen(writer, "i32", element, count, vector, target)
+        part = writer.value(f"and {kind} {part}, splat (i32 {2**bits - 1})")
+        part = writer.value(f"shl {kind} {part}, splat (i32 {position * bits})")
+        lane = writer.value(f"or {kind} {lane}, {part}")
+    return lane
 
 
 def widen(
@@ -257,6 +215,8 @@ def multiply_add(
             )
         case MultiplyAdd.PAIRS:
             return add_pairs(writer, count, a, b, accumulator)
+        case MultiplyAdd.TILES:
+            raise InternalError("dot: AMX multiplies tiles, not lanes")
         case MultiplyAdd.PAIRS_FUSED:
             pairs = vector_type(2 * count, "i16")
             left = writer.value(f"bitcast {kind} {a} to {pairs}")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.cpu.matmul_lanes import (
-    DotTarget,
-    Element,
     LaneFormat,
     multiply_add,
     narrow,
     widen,
 )
+from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
 
 # Trips of the k loop written out. Four were no faster than two, and took longer to compile.
@@ -49,6 +48,7 @@ class Microkernel:
     columns: int
     steps: int
     b_is_padded: bool
+    accumulator: Element
 
     @property
     def vectors(self) -> int:
@@ -58,45 +58,32 @@ class Microkernel:
         """How many lanes of this vector are columns of the result."""
         return min(self.width, self.columns - vector * self.width)
 
-    def write(self, writer: Writer, a: Matrix, b: Matrix, start: Matrix | None, end: Matrix,
-              accumulator: Element) -> None:
-        """``end = a @ b + start``; no ``start`` means zero."""
-        sums = self._load_sums(writer, start, accumulator)
-        sums = self._multiply(writer, a, b, sums)
-        self._store_sums(writer, sums, end, accumulator)
-
-    def _load_sums(
-        self, writer: Writer, start: Matrix | None, accumulator: Element
-    ) -> Carried:
-        if start is None:
-            return ["zeroinitializer"] * (self.height * self.vectors)
-        sums = []
-        for row in range(self.height):
-            for vector in range(self.vectors):
-                place = start.at(writer, row, vector * self.width)
-                loaded = writer.load_vector(
-                    place.element, self.width, self.active(vector), place.pointer,
-                    accumulator.bytes,
-                )
-                sums.append(
-                    widen(writer, self.lanes.sum, accumulator, self.width, loaded, self.target)
-                )
-        return sums
-
-    def _store_sums(
-        self, writer: Writer, sums: Carried, end: Matrix, accumulator: Element
+    def write(
+        self, writer: Writer, a: Matrix, b: Matrix, start: Matrix | None, end: Matrix
     ) -> None:
-        for row in range(self.height):
-            for vector in range(self.vectors):
-                place = end.at(writer, row, vector * self.width)
-                total = sums[row * self.vectors + vector]
-                stored = narrow(
-                    writer, self.lanes.sum, accumulator, self.width, total, self.target
-                )
-                writer.store_vector(
-                    place.element, self.width, self.active(vector), stored, place.pointer,
-                    accumulator.bytes,
-                )
+        """``end = a @ b + start``; no ``start`` means zero."""
+        sums = ["zeroinitializer"] * (self.height * self.vectors)
+        if start is not None:
+            sums = [self._load_sum(writer, start, *place) for place in self._places()]
+        sums = self._multiply(writer, a, b, sums)
+        for place, total in zip(self._places(), sums, strict=True):
+            self._store_sum(writer, end, *place, total)
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Row and vector of each sum, in the order in which sums are kept."""
+        return [(row, vector) for row in range(self.height) for vector in range(self.vectors)]
+
+    def _load_sum(self, writer: Writer, start: Matrix, row: int, vector: int) -> str:
+        pointer = start.at(writer, row, vector * self.width).pointer
+        kind, align = self.accumulator.llvm, self.accumulator.bytes
+        loaded = writer.load_vector(kind, self.width, self.active(vector), pointer, align)
+        return widen(writer, self.lanes.sum, self.accumulator, self.width, loaded, self.target)
+
+    def _store_sum(self, writer: Writer, end: Matrix, row: int, vector: int, total: str) -> None:
+        pointer = end.at(writer, row, vector * self.width).pointer
+        kind, align = self.accumulator.llvm, self.accumulator.bytes
+        stored = narrow(writer, self.lanes.sum, self.accumulator, self.width, total, self.target)
+        writer.store_vector(kind, self.width, self.active(vector), stored, pointer, align)
 
     def _multiply(self, writer: Writer, a: Matrix, b: Matrix, sums: Carried) -> Carried:
         """The k loop. Pointers are carried, so that its addresses are base plus constant."""
@@ -109,7 +96,7 @@ class Microkernel:
 
         carried = writer.loop(self.steps // UNROLL, several_steps, types, [*pointers, *sums])
         carried = self._steps(writer, a, b, carried, len(pointers), self.steps % UNROLL)
-        return carried[len(pointers):]
+        return carried[len(pointers) :]
 
     def _row_pointers(self, writer: Writer, a: Matrix) -> list[str]:
         """One pointer where rows are a constant apart, else one for each row."""

@@ -1,156 +1,162 @@
 """Copies of operands into scratch, in the order and the lanes the microkernel reads.
 
-A staged matrix is a sequence of *panels* of ``panel`` columns; in a panel, one row of lanes follows
-another. Whole vectors are written: those that reach past the matrix hold zeros.
+Whole vectors are written: those that reach past the matrix hold zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from tilewright.codegen.cpu.matmul_lanes import (
-    DotTarget,
-    Element,
-    LaneFormat,
-    widen_across_k,
-    widen_along_k,
-)
+from tilewright.codegen.cpu.matmul_lanes import LaneFormat, widen_across_k, widen_along_k
 from tilewright.codegen.cpu.matmul_microkernel import Matrix
-from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
+from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
+from tilewright.codegen.cpu.matmul_writer import Index, Writer, vector_type
 
-VectorBody: TypeAlias = Callable[[Index, int], None]
+
+@dataclass(frozen=True)
+class Panels:
+    """Columns in groups of ``columns``; in a panel, one row for each lane along k.
+
+    Strides count lanes. ``step_stride`` may exceed a panel's columns: panels then lie side by side.
+    """
+
+    pointer: str
+    columns: int
+    step_stride: int
+    panel_stride: int
+
+    def at(self, writer: Writer, lane: str, step: Index, panel: Index, column: Index) -> str:
+        offset = writer.add(
+            writer.multiply(step, self.step_stride), writer.multiply(panel, self.panel_stride)
+        )
+        return writer.element(self.pointer, lane, writer.add(offset, column))
 
 
 @dataclass(frozen=True)
 class Staging:
-    """How to copy ``k`` by ``columns`` elements; ``width`` lanes are moved at a time."""
+    """How to copy an operand of ``k`` values along k; ``width`` lanes are moved at a time.
+
+    ``steps`` lanes along k are written, with zeros after the last.
+    """
 
     lanes: LaneFormat
     element: Element
     width: int
+    k: int
+    steps: int
     target: DotTarget
 
-    def copy_rows(self, writer: Writer, source: Matrix, rows: int, k: int, to: Matrix) -> None:
+    def copy_rows(self, writer: Writer, source: Matrix, rows: int, to: Matrix) -> None:
         """Rows that are contiguous along k, to rows of lanes that are contiguous along k."""
 
-        def row_body(row: Index, _: Carried) -> Carried:
-            def copy(first: Index, active: int) -> None:
+        def copy_row(row: Index, _: int) -> None:
+            def copy_vector(vector: Index, active: int) -> None:
+                first = writer.multiply(vector, self.width)
                 loaded = self._load_along_k(writer, source, row, first, active)
                 self._store(writer, loaded, to.at(writer, row, first).pointer)
 
-            self._for_vectors(writer, k, copy)
-            return []
+            writer.pieces(self.k, self._elements, copy_vector)
 
-        writer.loop(rows, row_body)
+        writer.pieces(rows, 1, copy_row)
 
-    def copy_columns(
-        self, writer: Writer, source: Matrix, k: int, columns: int, to: Matrix, panel: int
-    ) -> None:
-        """Rows of one k each, to panels. ``to``: row stride in a panel, stride of panels."""
-        whole_panels, rest = divmod(columns, panel)
+    def copy_columns(self, writer: Writer, source: Matrix, columns: int, to: Panels) -> None:
+        """Rows of one k each, to panels."""
 
-        def steps(first: Index, groups: int) -> None:
-            def vectors(panel_at: Index, count: int) -> None:
+        def copy_step(step: Index, groups: int) -> None:
+            def copy_panel(panel: Index, count: int) -> None:
                 for start in range(0, count, self.width):
-                    column = writer.add(writer.multiply(panel_at, panel), start)
+                    column = writer.add(writer.multiply(panel, to.columns), start)
                     active = min(self.width, count - start)
-                    loaded = self._load_across_k(writer, source, first, column, groups, active)
-                    place = to.at(writer, first, panel_at).pointer
-                    self._store(writer, loaded, writer.element(place, self.lanes.lane, start))
+                    loaded = self._load_across_k(writer, source, step, column, groups, active)
+                    place = to.at(writer, self.lanes.lane, step, panel, start)
+                    self._store(writer, loaded, place)
 
-            def panel_body(panel_at: Index, _: Carried) -> Carried:
-                vectors(panel_at, panel)
-                return []
+            writer.pieces(columns, to.columns, copy_panel)
 
-            writer.loop(whole_panels, panel_body)
-            if rest:
-                vectors(whole_panels, rest)
+        writer.pieces(self.k, self.lanes.group, copy_step)
+        written = -(-self.k // self.lanes.group)
+        writer.pieces(
+            self.steps - written, 1, lambda step, _: copy_step(writer.add(step, written), 0)
+        )
 
-        def step_body(step: Index, _: Carried) -> Carried:
-            steps(step, self.lanes.group)
-            return []
-
-        writer.loop(k // self.lanes.group, step_body)
-        if k % self.lanes.group:
-            steps(k // self.lanes.group, k % self.lanes.group)
-
-    def transpose(
-        self, writer: Writer, source: Matrix, k: int, columns: int, to: Matrix, panel: int
-    ) -> None:
+    def transpose_to_panels(self, writer: Writer, source: Matrix, columns: int, to: Panels) -> None:
         """Columns that are contiguous along k, to panels, by squares of ``width`` lanes."""
-        per_panel = panel // self.width
+        per_panel = to.columns // self.width
 
-        def columns_group(group: Index, active_columns: int) -> None:
-            panel_at = writer.divide(group, per_panel)
-            before = writer.multiply(panel_at, per_panel)
-            within = writer.add(group, writer.multiply(before, -1))
+        def copy_group(group: Index, count: int) -> None:
+            panel = writer.divide(group, per_panel)
+            before = writer.multiply(panel, per_panel)
+            in_panel = writer.add(group, writer.multiply(before, -1))
+            in_panel = writer.multiply(in_panel, self.width)
             column = writer.multiply(group, self.width)
 
-            def square(first: Index, active_k: int) -> None:
+            def copy_square(square: Index, active: int) -> None:
+                step = writer.multiply(square, self.width)
                 rows = [
-                    self._load_along_k(writer, source, writer.add(column, i), first, active_k)
-                    if i < active_columns
-                    else "zeroinitializer"
-                    for i in range(self.width)
+                    self._load_along_k(writer, source, writer.add(column, i), step, active)
+                    for i in range(count)
                 ]
-                transposed = transpose_square(writer, self.lanes.lane, rows)
-                place = to.at(writer, first, panel_at).pointer
-                offset = writer.multiply(within, self.width)
-                place = writer.element(place, self.lanes.lane, offset)
-                for i in range(-(-active_k // self.lanes.group)):
-                    row = Matrix(place, self.lanes.lane, to.row_stride, 1).at(writer, i, 0)
-                    self._store(writer, transposed[i], row.pointer)
+                place = to.at(writer, self.lanes.lane, step, panel, in_panel)
+                # Only the last square can be cut short, and its place is known.
+                rest = self.width if isinstance(step, str) else self.steps - step
+                for i, vector in enumerate(self._transposed(writer, rows)[:rest]):
+                    row = writer.element(place, self.lanes.lane, i * to.step_stride)
+                    self._store(writer, vector, row)
 
-            self._for_vectors(writer, k, square)
+            writer.pieces(self.k, self._elements, copy_square)
 
-        def group_body(group: Index, _: Carried) -> Carried:
-            columns_group(group, self.width)
-            return []
+        writer.pieces(columns, self.width, copy_group)
 
-        writer.loop(columns // self.width, group_body)
-        if columns % self.width:
-            columns_group(columns // self.width, columns % self.width)
+    def transpose_to_rows(self, writer: Writer, source: Matrix, columns: int, to: Matrix) -> None:
+        """Rows of one k each, to rows of lanes along k, one for each column."""
 
-    def _for_vectors(self, writer: Writer, k: int, body: VectorBody) -> None:
-        """``body(first lane, active elements)`` for each vector along k."""
-        per_vector = self.width * self.lanes.group
+        def copy_group(group: Index, count: int) -> None:
+            column = writer.multiply(group, self.width)
 
-        def vector_body(vector: Index, _: Carried) -> Carried:
-            body(writer.multiply(vector, self.width), per_vector)
-            return []
+            def copy_square(square: Index, active: int) -> None:
+                first = writer.multiply(square, self.width)
+                rows = []
+                for i in range(-(-active // self.lanes.group)):
+                    groups = min(self.lanes.group, active - i * self.lanes.group)
+                    step = writer.add(first, i)
+                    rows.append(self._load_across_k(writer, source, step, column, groups, count))
+                place = to.at(writer, column, first)
+                for i, vector in enumerate(self._transposed(writer, rows)[:count]):
+                    self._store(writer, vector, place.at(writer, i, 0).pointer)
 
-        writer.loop(k // per_vector, vector_body)
-        if k % per_vector:
-            body(k // per_vector * self.width, k % per_vector)
+            writer.pieces(self.k, self._elements, copy_square)
+
+        writer.pieces(columns, self.width, copy_group)
+
+    @property
+    def _elements(self) -> int:
+        """How many values along k a vector of lanes holds."""
+        return self.width * self.lanes.group
 
     def _load_along_k(
         self, writer: Writer, source: Matrix, row: Index, first: Index, active: int
     ) -> str:
-        elements = self.width * self.lanes.group
         place = source.at(writer, row, writer.multiply(first, self.lanes.group))
         loaded = writer.load_vector(
-            self.element.llvm, elements, active, place.pointer, self.element.bytes
+            self.element.llvm, self._elements, active, place.pointer, self.element.bytes
         )
         return widen_along_k(writer, self.lanes, self.element, self.width, loaded, self.target)
 
     def _load_across_k(
-        self, writer: Writer, source: Matrix, first: Index, column: Index, groups: int, active: int
+        self, writer: Writer, source: Matrix, step: Index, column: Index, groups: int, active: int
     ) -> str:
-        loaded = []
-        for offset in range(self.lanes.group):
-            step = writer.add(writer.multiply(first, self.lanes.group), offset)
-            place = source.at(writer, step, column)
-            loaded.append(
-                writer.load_vector(
-                    self.element.llvm, self.width, active if offset < groups else 0,
-                    place.pointer, self.element.bytes,
-                )
+        loaded = ["zeroinitializer"] * self.lanes.group
+        for offset in range(groups):
+            row = writer.add(writer.multiply(step, self.lanes.group), offset)
+            place = source.at(writer, row, column)
+            loaded[offset] = writer.load_vector(
+                self.element.llvm, self.width, active, place.pointer, self.element.bytes
             )
-        return widen_across_k(
-            writer, self.lanes, self.element, self.width, tuple(loaded), self.target
-        )
+        return widen_across_k(writer, self.lanes, self.element, self.width, loaded, self.target)
+
+    def _transposed(self, writer: Writer, rows: list[str]) -> list[str]:
+        missing = ["zeroinitializer"] * (self.width - len(rows))
+        return transpose_square(writer, self.lanes.lane, rows + missing)
 
     def _store(self, writer: Writer, value: str, pointer: str) -> None:
         kind = vector_type(self.width, self.lanes.lane)

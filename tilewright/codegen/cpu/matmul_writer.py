@@ -15,13 +15,16 @@ Index: TypeAlias = int | str
 
 Carried: TypeAlias = list[str]
 
+MANGLED_LANES = {"float": "f32", "double": "f64", "half": "f16"}
+
 
 def vector_type(lanes: int, lane: str) -> str:
+    """Return the LLVM type of this vector."""
     return f"<{lanes} x {lane}>"
 
 
 def lane_mask(active: int, lanes: int) -> str:
-    """The constant mask whose first ``active`` of ``lanes`` lanes are on."""
+    """Return the constant mask whose first ``active`` of ``lanes`` lanes are on."""
     bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
     return f"<{bits}>"
 
@@ -108,6 +111,18 @@ class Writer:
         self.block = f"{label}.end"
         return after
 
+    def pieces(self, total: int, size: int, body: Callable[[Index, int], None]) -> None:
+        """Runs ``body(piece, length)`` for ``total`` cut into pieces of ``size`` and a rest."""
+
+        def whole_piece(piece: Index, _: Carried) -> Carried:
+            body(piece, size)
+            return []
+
+        whole, rest = divmod(total, size)
+        self.loop(whole, whole_piece)
+        if rest:
+            body(whole, rest)
+
     def load(self, kind: str, pointer: str, align: int) -> str:
         return self.value(f"load {kind}, ptr {pointer}, align {align}")
 
@@ -155,5 +170,5 @@ class Writer:
 
 
 def mangled(lane: str, lanes: int) -> str:
-    """The suffix LLVM gives an intrinsic on this vector: ``v16f32``."""
-    return f"v{lanes}{ {'float': 'f32', 'double': 'f64', 'half': 'f16'}.get(lane, lane) }"
+    """Return the suffix LLVM gives an intrinsic on this vector: ``v16f32``."""
+    return f"v{lanes}{MANGLED_LANES.get(lane, lane)}"
