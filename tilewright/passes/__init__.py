@@ -1,0 +1,1 @@
+"""Target-independent rewrites and analyses, one file each; `pipeline` lists the passes."""

@@ -1,0 +1,165 @@
+"""The list of passes, in order and with the reasons for the order, and the driver that runs them.
+
+To add a pass, write `passes/<name>.py` with one function from `Function` to `Function` and name it
+here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from tilewright import env
+from tilewright.errors import InternalError, TilewrightError, Unsupported
+from tilewright.ir.core import Function, Op
+from tilewright.ir.verifier import verify
+from tilewright.passes.dump import Dump, Report
+from tilewright.passes.eliminate_common import eliminate_common
+from tilewright.passes.hoist_invariants import hoist_invariants
+from tilewright.passes.inline_calls import inline_calls
+from tilewright.passes.remove_dead import remove_dead
+from tilewright.passes.simplify import simplify
+from tilewright.passes.step import Observer, Step
+
+__all__ = ["PASSES", "PREPARE_FOR_CPU", "Pass", "optimize", "prepare_for_cpu", "run_passes"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewrite, what must have run before it and why, and whether it may be left out."""
+
+    name: str
+    function: Callable[[Function], Function]
+    after: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = True
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("inline_calls", inline_calls, optional=False),
+    Pass(
+        "simplify",
+        simplify,
+        after={"inline_calls": "constant arguments decide branches of the callee"},
+    ),
+    Pass(
+        "eliminate_common",
+        eliminate_common,
+        after={"simplify": "equal values are written alike only in their simplest form"},
+    ),
+    Pass(
+        "remove_dead",
+        remove_dead,
+        after={
+            "simplify": "rules leave behind what they replaced",
+            "eliminate_common": "of loops and branches, merged values leave unused results",
+        },
+    ),
+    Pass(
+        "hoist_invariants",
+        hoist_invariants,
+        after={
+            "remove_dead": "a dead op would move and take what it needs along",
+            "simplify": "a value carried without change does not look invariant",
+        },
+    ),
+)
+"""What every target runs."""
+
+PREPARE_FOR_CPU: tuple[Pass, ...] = ()
+"""What the CPU target runs afterwards: ops that it does not generate become others."""
+
+
+def _check_order(passes: Sequence[Pass]) -> None:
+    earlier: set[str] = set()
+    for step in passes:
+        missing = [f"{name} ({why})" for name, why in step.after.items() if name not in earlier]
+        if missing or step.name in earlier:
+            message = f"pass {step.name} must run once, after {', '.join(missing) or 'nothing'}"
+            raise InternalError(message)
+        earlier.add(step.name)
+
+
+_check_order(PASSES)
+_check_order(PASSES + PREPARE_FOR_CPU)
+
+
+def optimize(function: Function, *, observers: Sequence[Observer] = ()) -> Function:
+    """Run the passes that every target shares; `observers` see each step."""
+    return run_passes(function, PASSES, "optimize", observers)
+
+
+def prepare_for_cpu(function: Function, *, observers: Sequence[Observer] = ()) -> Function:
+    """Run the passes that lead from an optimized function to what the CPU target generates."""
+    return run_passes(function, PREPARE_FOR_CPU, "prepare_for_cpu", observers)
+
+
+def run_passes(
+    function: Function, passes: Sequence[Pass], stage: str, observers: Sequence[Observer] = ()
+) -> Function:
+    """Run `passes` in order; a fault in one becomes an `InternalError` that names it."""
+    watching = [*observers, *_observers_from_environment(function, stage)]
+    disabled = env.disabled_passes()
+    for number, step in enumerate(passes, 1):
+        if step.optional and step.name in disabled:
+            continue
+        start = time.perf_counter()
+        result = _run(step, function)
+        seconds = time.perf_counter() - start
+        for observe in watching:
+            observe(Step(stage, number, step.name, function, result, seconds))
+        function = result
+    return function
+
+
+def _observers_from_environment(function: Function, stage: str) -> list[Observer]:
+    observers: list[Observer] = []
+    directory = env.dump_directory()
+    if directory is not None:
+        observers.append(Dump(directory, function, stage))
+    if env.debug_level() >= 2:
+        observers.append(Report(show_ir=env.debug_level() >= 4))
+    if env.verify():
+        observers.append(_verify)
+    return observers
+
+
+def _verify(step: Step) -> None:
+    try:
+        verify(step.after)
+    except InternalError as error:
+        message = f"after pass {step.name}: {error.message}"
+        raise InternalError(message, location=error.location) from error
+
+
+def _run(step: Pass, function: Function) -> Function:
+    try:
+        return step.function(function)
+    except (Unsupported, InternalError):
+        raise  # says already what is wrong, and where
+    except Exception as error:
+        op = _op_at_work(error.__traceback__)
+        where = f" at {op.op_name}" if op is not None else ""
+        reason = error.message if isinstance(error, TilewrightError) else str(error)
+        message = (
+            f"pass {step.name} failed on {function.name}{where}: {type(error).__name__}: {reason}"
+        )
+        location = function.location if op is None else op.location
+        hint = f"leave the pass out with TILEWRIGHT_DISABLE={step.name}" if step.optional else ""
+        raise InternalError(message, location=location, hint=hint) from error
+
+
+def _op_at_work(traceback: TracebackType | None) -> Op | None:
+    """Return the op that the innermost frame with one was working on.
+
+    The walks of all passes hold it in a variable, which saves each of them from saying so.
+    """
+    found = None
+    while traceback is not None:
+        for value in traceback.tb_frame.f_locals.values():
+            if isinstance(value, Op):
+                found = value
+                break
+        traceback = traceback.tb_next
+    return found
