@@ -66,7 +66,7 @@ def tensor_operator(name: str) -> Callable[[F], F]:
 def tensor_member(function: F) -> F:
     """Make `function(x, ...)` also `x.function(...)`."""
 
-    @functools.wraps(function)
+    @functools.wraps(function, updated=())
     def member(self: Tensor, *args: Any, **named: Any) -> Any:
         return function(self, *args, **named)
 

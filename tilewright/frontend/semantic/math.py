@@ -6,7 +6,6 @@ from typing import Any
 
 from tilewright.frontend.emit import emit
 from tilewright.frontend.semantic.casts import cast, convert
-from tilewright.frontend.semantic.comparison import where
 from tilewright.frontend.semantic.promotion import promote_tensors
 from tilewright.frontend.semantic.values import as_tensor, fail
 from tilewright.frontend.tensor import Tensor
@@ -61,7 +60,7 @@ def ceiling_divide(x: Any, y: Any) -> Any:
         if y == 0:
             fail("cdiv: division by zero")
         return -(-x // y)
-    quotient = x // y
+    truncated = x // y
     remainder = x % y
     is_short = (remainder != 0) & ((remainder < 0) == (y < 0))
-    return quotient + where(is_short, 1, 0).to(quotient.dtype)
+    return truncated + cast(is_short, truncated.dtype)

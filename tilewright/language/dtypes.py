@@ -1,0 +1,74 @@
+"""Element types under the names that kernels use, and the other words for types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.tensor import BlockType
+from tilewright.ir.types import DTYPES, DType, PointerType
+
+__all__ = [
+    "TRITON_MAX_TENSOR_NUMEL",
+    "bfloat16",
+    "block_type",
+    "const",
+    "dtype",
+    "float8e4b8",
+    "float8e4b15",
+    "float8e4nv",
+    "float8e5",
+    "float8e5b16",
+    "float16",
+    "float32",
+    "float64",
+    "int1",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "pi32_t",
+    "pointer_type",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "void",
+]
+
+int1 = DTYPES["i1"]
+int8, int16, int32, int64 = (DTYPES[f"i{bits}"] for bits in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (DTYPES[f"u{bits}"] for bits in (8, 16, 32, 64))
+float16, bfloat16, float32, float64 = (DTYPES[n] for n in ("fp16", "bf16", "fp32", "fp64"))
+float8e4nv, float8e5 = DTYPES["fp8e4nv"], DTYPES["fp8e5"]
+float8e4b8, float8e5b16 = DTYPES["fp8e4b8"], DTYPES["fp8e5b16"]
+float8e4b15 = DTYPES["fp8e4b15"]
+
+dtype = DType
+
+TRITON_MAX_TENSOR_NUMEL = 1 << 20
+
+
+class const:
+    """Annotates a pointer parameter whose memory the kernel only reads."""
+
+
+class void:
+    """The type of a function that returns nothing."""
+
+
+def pointer_type(element_ty: DType, address_space: int = 1, const: bool = False) -> PointerType:
+    """Return the type of a pointer to `element_ty`, for annotations and casts.
+
+    >>> pointer_type(float32).element_ty
+    tilewright.language.float32
+    """
+    return PointerType(unwrap(element_ty), bool(unwrap(const)))
+
+
+def block_type(element_ty: Any, shape: Any) -> BlockType:
+    """Return the type of a tile."""
+    return BlockType(unwrap(element_ty), tuple(int(n) for n in unwrap(tuple(shape))))
+
+
+pi32_t = PointerType(int32)

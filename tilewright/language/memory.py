@@ -1,0 +1,158 @@
+"""Loads, stores, block pointers and atomics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontend.builtin import builtin
+from tilewright.frontend.semantic import BlockPointer, block_pointer
+from tilewright.frontend.semantic import memory as semantic
+from tilewright.frontend.tensor import Tensor, tensor_member
+from tilewright.ops import AtomicKind
+
+__all__ = [
+    "advance", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min",
+    "atomic_or", "atomic_xchg", "atomic_xor", "load", "make_block_ptr", "store",
+]  # fmt: skip
+
+
+@tensor_member
+@builtin
+def load(
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: str = "",
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+    volatile: bool = False,
+) -> Tensor:
+    """Return the elements at `pointer` where `mask` holds; elsewhere `other`, or 0.
+
+    `pointer` is a scalar or a tile of pointers, which is broadcast against `mask`; masked-out lanes
+    touch no memory. For a block pointer, the axes in `boundary_check` are checked against its
+    shape, and places outside give 0, or NaN with `padding_option="nan"`. `cache_modifier` (`.ca`,
+    `.cg`, `.cs`, `.cv`) and `eviction_policy` (`evict_first`, `evict_last`) are hints.
+    """
+    return semantic.load(
+        pointer,
+        mask,
+        other,
+        boundary_check,
+        padding_option,
+        cache_modifier,
+        eviction_policy,
+        volatile=volatile,
+    )
+
+
+@tensor_member
+@builtin
+def store(
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    boundary_check: Any = (),
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+) -> None:
+    """Write `value`, converted to the memory's type, to `pointer` where `mask` holds.
+
+    Value and mask are broadcast to the pointer's shape, which does not grow. For a block pointer,
+    places outside along the axes in `boundary_check` are not written.
+    """
+    semantic.store(pointer, value, mask, boundary_check, cache_modifier, eviction_policy)
+
+
+@builtin
+def make_block_ptr(
+    base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any
+) -> BlockPointer:
+    """Return a window of `block_shape` at `offsets` of the array at `base` (`shape`, `strides`).
+
+    `order` names the axes from the one closest in memory outward; it is a hint. All sizes count
+    elements.
+    """
+    return block_pointer.make_block_ptr(base, shape, strides, offsets, block_shape, order)
+
+
+@tensor_member
+@builtin
+def advance(base: Any, offsets: Any) -> BlockPointer:
+    """Return a block pointer moved by `offsets` elements along each axis."""
+    return block_pointer.advance(base, offsets)
+
+
+@tensor_member
+@builtin
+def atomic_add(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Add `val` to the memory at `pointer` in one step and return the old elements.
+
+    `sem` is `acquire`, `release`, `acq_rel` (the default) or `relaxed`; `scope` is `gpu` (the
+    default), `cta` or `sys`. Masked-out lanes touch no memory and return 0.
+    """
+    return semantic.atomic_rmw(AtomicKind.ADD, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_max(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Store the larger of memory and `val` in one step and return the old elements."""
+    return semantic.atomic_rmw(AtomicKind.MAX, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_min(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Store the smaller of memory and `val` in one step and return the old elements."""
+    return semantic.atomic_rmw(AtomicKind.MIN, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_and(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Combine memory with `val` by `&` in one step and return the old elements."""
+    return semantic.atomic_rmw(AtomicKind.AND, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_or(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Combine memory with `val` by `|` in one step and return the old elements."""
+    return semantic.atomic_rmw(AtomicKind.OR, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_xor(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Combine memory with `val` by `^` in one step and return the old elements."""
+    return semantic.atomic_rmw(AtomicKind.XOR, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_xchg(
+    pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
+) -> Tensor:
+    """Replace the memory at `pointer` by `val` in one step and return the old elements."""
+    return semantic.atomic_rmw(AtomicKind.XCHG, pointer, val, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Tensor:
+    """Where memory equals `cmp` bit for bit, replace it by `val`; return the old elements."""
+    return semantic.atomic_cas(pointer, cmp, val, sem, scope)
