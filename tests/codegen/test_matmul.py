@@ -41,6 +41,12 @@ TYPE_PAIRS = (
     (Element.INT8, Element.INT32),
     (Element.UINT8, Element.INT32),
 )
+MIXED_TYPES = (
+    (Element.HALF, Element.FLOAT, Element.FLOAT),
+    (Element.FLOAT, Element.BFLOAT, Element.HALF),
+    (Element.UINT8, Element.INT8, Element.INT32),
+    (Element.INT8, Element.UINT8, Element.INT32),
+)
 # What each level of x86-64 offers, in LLVM's words; the machine that runs the tests may lack it.
 AVX2 = "sse2 avx avx2 fma f16c"
 AVX512 = f"{AVX2} avx512f avx512bw avx512vl avx512dq"
@@ -119,6 +125,8 @@ class Tiles:
         "tdpbf16ps": (ctypes.c_int8,) * 3,
         "tdpbssd": (ctypes.c_int8,) * 3,
         "tdpbuud": (ctypes.c_int8,) * 3,
+        "tdpbsud": (ctypes.c_int8,) * 3,
+        "tdpbusd": (ctypes.c_int8,) * 3,
     }
 
     def __init__(self) -> None:
@@ -143,17 +151,25 @@ class Tiles:
             ctypes.memmove(pointer + row * stride, stored, self.ROW_BYTES)
 
     def tdpbf16ps(self, total: int, a: int, b: int) -> None:
-        self.multiply(total, a, b, ml_dtypes.bfloat16, np.float32)
+        self.multiply(total, a, b, (ml_dtypes.bfloat16, ml_dtypes.bfloat16), np.float32)
 
     def tdpbssd(self, total: int, a: int, b: int) -> None:
-        self.multiply(total, a, b, np.int8, np.int32)
+        self.multiply(total, a, b, (np.int8, np.int8), np.int32)
 
     def tdpbuud(self, total: int, a: int, b: int) -> None:
-        self.multiply(total, a, b, np.uint8, np.int32)
+        self.multiply(total, a, b, (np.uint8, np.uint8), np.int32)
 
-    def multiply(self, total: int, a: int, b: int, operand: type, result: type) -> None:
-        left = self.registers[a].view(operand).astype(result)
-        groups = self.registers[b].view(operand).reshape(self.ROWS, 16, -1)
+    def tdpbsud(self, total: int, a: int, b: int) -> None:
+        self.multiply(total, a, b, (np.int8, np.uint8), np.int32)
+
+    def tdpbusd(self, total: int, a: int, b: int) -> None:
+        self.multiply(total, a, b, (np.uint8, np.int8), np.int32)
+
+    def multiply(
+        self, total: int, a: int, b: int, operands: tuple[type, type], result: type
+    ) -> None:
+        left = self.registers[a].view(operands[0]).astype(result)
+        groups = self.registers[b].view(operands[1]).reshape(self.ROWS, 16, -1)
         right = groups.transpose(0, 2, 1).reshape(-1, 16).astype(result)
         with np.errstate(invalid="ignore"):
             self.registers[total].view(result)[:] += left @ right
@@ -271,6 +287,13 @@ def test_many_sampled_sizes(case: Case) -> None:
 
 
 @pytest.mark.parametrize("level", host_levels())
+@pytest.mark.parametrize("types", MIXED_TYPES)
+def test_operands_of_two_types(types: tuple[Element, Element, Element], level: str) -> None:
+    shape = DotShape(17, 33, 35, *types, a_transposed=True)
+    Case(shape, level, strides_known=False, in_place=False).check()
+
+
+@pytest.mark.parametrize("level", host_levels())
 @pytest.mark.parametrize(
     ("operand", "acc"), [(Element.FLOAT, Element.FLOAT), (Element.BFLOAT, Element.FLOAT)]
 )
@@ -344,10 +367,19 @@ def test_float_block_keeps_its_sums_in_registers() -> None:
     assert "%ymm" not in assembly
 
 
-def test_types_without_a_product() -> None:
-    shape = DotShape(16, 16, 16, Element.INT8, Element.FLOAT, Element.FLOAT)
-    with pytest.raises(InternalError, match="no product of i8 and float"):
-        dot_function(shape, "dot", dot_target("avx2"))
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ((Element.INT8, Element.FLOAT, Element.FLOAT), "no product of i8 and float"),
+        ((Element.DOUBLE, Element.FLOAT, Element.DOUBLE), "no product of double and float"),
+        ((Element.INT32, Element.INT32, Element.INT32), "no product of i32 and i32"),
+        ((Element.FLOAT, Element.FLOAT, Element.BFLOAT), "float cannot be summed in bf16"),
+        ((Element.INT8, Element.INT8, Element.HALF), "i8 cannot be summed in half"),
+    ],
+)
+def test_types_without_a_product(types: tuple[Element, Element, Element], message: str) -> None:
+    with pytest.raises(InternalError, match=message):
+        dot_function(DotShape(16, 16, 16, *types), "dot", dot_target("avx2"))
 
 
 def test_preferred_row_stride_spreads_rows_over_cache_sets() -> None:

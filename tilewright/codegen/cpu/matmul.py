@@ -4,8 +4,8 @@ The plan follows the usual layered scheme (Goto and van de Geijn, "Anatomy of Hi
 Matrix Multiplication", 2008), with the cache blocking left to the kernel's own tile sizes: columns
 are taken in panels two vectors wide, rows in blocks that fill the registers, and one element of A
 is broadcast against the panel at a time. Operands are copied ("staged") first only where that pays:
-to convert or transpose them, or where a row stride unknown until run time may make rows collide in
-the first-level cache.
+to convert them or to transpose B, or where B is read often and its rows may collide in the
+first-level cache. A is read where it is, transposed or not, straight from the user's memory too.
 """
 
 from __future__ import annotations
@@ -26,10 +26,18 @@ from tilewright.codegen.cpu.matmul_shape import (
 )
 from tilewright.codegen.cpu.matmul_staging import Panels, Staging
 from tilewright.codegen.cpu.matmul_writer import Index, Writer
+from tilewright.errors import InternalError
 
 # Rows this many bytes apart fall into the same few sets of a 32 to 48 KB first-level cache.
 ALIASING_BYTES = 512
+# Independent sums that cover the latency of the arithmetic: 4 or 5 cycles, two units.
 SUMS_IN_FLIGHT = 12
+# Vectors shorter than 128 bits of 32-bit lanes have no pair instructions.
+FEWEST_LANES = 4
+# Row pointers that fit the general registers beside the loop's own.
+MOST_ROW_POINTERS = 8
+# Passes over B, one for each block of rows, after which packing it has paid.
+PASSES_TO_PACK = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,12 @@ class DotCode:
 
 
 def dot_function(shape: DotShape, name: str, target: DotTarget) -> DotCode:
-    """Generates ``@name(a, a_row_stride, b, b_row_stride, acc_in, ..., acc_out, ..., scratch)``."""
+    """Generate ``void @name(a, a_stride, b, b_stride, acc_in, .., acc_out, .., scratch)``.
+
+    Pointers are to the first element, strides are ``i64`` counts of elements from row to row.
+    ``acc_in`` may be ``acc_out``; otherwise what is written may not overlap what is read.
+    ``scratch`` is aligned to 64 bytes. The text needs no declarations besides it.
+    """
     uses_amx = amx_applies(shape, target)
     plan = AmxPlan(shape, target, name) if uses_amx else DotPlan(shape, target)
     writer = Writer()
@@ -75,7 +88,11 @@ class DotPlan:
 
     @cached_property
     def lanes(self) -> LaneFormat:
-        return lane_format(self.shape.a_type, self.shape.b_type, self.target)
+        shape = self.shape
+        lanes = lane_format(shape.a_type, shape.b_type, self.target)
+        if shape.acc_type.llvm not in (lanes.sum, "half" if lanes.sum == "float" else ""):
+            raise InternalError(f"dot: {shape.a_type} cannot be summed in {shape.acc_type}")
+        return lanes
 
     @cached_property
     def steps(self) -> int:
@@ -86,7 +103,7 @@ class DotPlan:
     def width(self) -> int:
         """Lanes of a vector: the machine's, or fewer where there are fewer columns."""
         lanes = self.target.vector_bits // (8 * self.lanes.bytes)
-        while lanes // 2 >= max(self.shape.n, 4):
+        while lanes // 2 >= max(self.shape.n, FEWEST_LANES):
             lanes //= 2
         return lanes
 
@@ -103,12 +120,14 @@ class DotPlan:
         """(height, count) pairs, tallest first: an even split, so at most two heights.
 
         One height halves the code, and the time to compile it, at the same speed, as long as there
-        are sums enough to cover the latency of the arithmetic (4 or 5 cycles, two units).
+        are sums enough.
         """
         rows = self.shape.m
         vectors = self.panel // self.width
         spare = 1 if self.target.has_fma else 2
         tallest = (self.target.vector_registers - vectors - spare) // vectors
+        if self.has_row_pointers:
+            tallest = min(tallest, MOST_ROW_POINTERS)
         for height in range(min(rows, tallest), 0, -1):
             if rows % height == 0 and (height * vectors >= SUMS_IN_FLIGHT or height == rows):
                 return ((height, rows // height),)
@@ -116,28 +135,22 @@ class DotPlan:
         low, extra = divmod(rows, blocks)
         return ((low + 1, extra), (low, blocks - extra))
 
-    @cached_property
+    @property
     def stages_a(self) -> bool:
+        is_in_lanes = self.lanes.is_memory_format(self.shape.a_type)
+        return not (is_in_lanes or self.a_is_pairs_in_memory)
+
+    @property
+    def has_row_pointers(self) -> bool:
+        """Whether the rows of A are a distance apart that is not known now."""
         shape = self.shape
-        if self.a_is_pairs_in_memory:
-            return False
-        if not self.lanes.is_memory_format(shape.a_type):
-            return True
-        if shape.a_row_stride is not None:
-            return False
-        # Row addresses must be constants apart to fit the instructions; a transposed A has that.
-        return shape.n > self.panel or not (shape.a_transposed or shape.m <= 4)
+        return not (self.stages_a or shape.a_transposed or shape.a_row_stride is not None)
 
     @property
     def a_is_pairs_in_memory(self) -> bool:
         """Rows of bf16 can be read as pairs along k, if they divide into pairs."""
-        shape, stride = self.shape, self.shape.a_row_stride
-        return (
-            self.lanes.multiply_add is MultiplyAdd.PAIRS_BFLOAT
-            and not shape.a_transposed
-            and stride is not None
-            and stride % 2 == shape.k % 2 == 0
-        )
+        takes_bfloat = self.lanes.multiply_add is MultiplyAdd.PAIRS_BFLOAT
+        return takes_bfloat and not self.shape.a_transposed and self.shape.k % 2 == 0
 
     @cached_property
     def stages_b(self) -> bool:
@@ -147,7 +160,7 @@ class DotPlan:
         has_masks = "avx512vl" in self.target.features
         if shape.n % self.width and not has_masks:
             return True
-        if shape.m <= self.row_blocks[0][0]:
+        if shape.m <= PASSES_TO_PACK * self.row_blocks[0][0]:
             return False
         stride = shape.b_row_stride
         return stride is None or stride * self.lanes.bytes % ALIASING_BYTES == 0
@@ -233,23 +246,22 @@ class DotPlan:
         return Staging(self.lanes, element, self.width, self.shape.k, self.steps, self.target)
 
     def _prepare_a(self, writer: Writer) -> Matrix:
-        """A as the microkernel reads it: rows are m, columns are steps along k."""
-        shape, lane = self.shape, self.lanes.lane
+        """A in bytes, as the microkernel reads it: rows are m, columns are steps along k."""
+        shape, lanes = self.shape, self.lanes
         stride = stride_of("a", shape.a_row_stride)
-        pointer = "%a"
-        if self.a_is_pairs_in_memory and isinstance(stride, int):
-            stride //= 2
+        pointer, row_bytes = "%a", writer.multiply(stride, shape.a_type.bytes)
         if self.stages_a:
-            source = Matrix(pointer, shape.a_type.llvm, stride, 1)
-            pointer, stride = "%scratch", self.a_staged_stride
+            source = Matrix("%a", shape.a_type.llvm, stride, 1)
+            pointer, row_bytes = "%scratch", self.a_staged_stride * lanes.bytes
             staging = self._staging(shape.a_type)
             if shape.a_transposed:
-                panels = Panels(pointer, self.width, stride, self.width)
+                panels = Panels(pointer, self.width, self.a_staged_stride, self.width)
                 staging.copy_columns(writer, source, shape.m, panels)
             else:
-                staging.copy_rows(writer, source, shape.m, Matrix(pointer, lane, stride, 1))
-        strides = (1, stride) if shape.a_transposed else (stride, 1)
-        return Matrix(pointer, lane, *strides)
+                rows = Matrix(pointer, lanes.lane, self.a_staged_stride, 1)
+                staging.copy_rows(writer, source, shape.m, rows)
+        strides = (lanes.bytes, row_bytes) if shape.a_transposed else (row_bytes, lanes.bytes)
+        return Matrix(pointer, "i8", *strides)
 
     def _prepare_b(self, writer: Writer) -> tuple[Matrix, int]:
         """B as the microkernel reads it, and the elements from panel to panel."""

@@ -50,7 +50,8 @@ def lane_format(a: Element, b: Element, target: DotTarget) -> LaneFormat:
     All but one are exact up to the rounding of float sums. ``vdpbf16ps``, twice as fast as widening
     bf16 to float, takes denormal operands (below 2**-126) for zero; so do AMX and oneDNN.
     """
-    if a.is_integer != b.is_integer or (a is Element.DOUBLE) != (b is Element.DOUBLE):
+    differ = a.is_integer != b.is_integer or (a is Element.DOUBLE) != (b is Element.DOUBLE)
+    if differ or Element.INT32 in (a, b):
         raise InternalError(f"dot: there is no product of {a} and {b}")
     if a.is_integer:
         if target.is_arm:

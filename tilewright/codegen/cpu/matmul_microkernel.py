@@ -136,5 +136,7 @@ class Microkernel:
             place = replace(a, pointer=a_rows[0]).at(writer, row, step)
         else:
             place = replace(a, pointer=a_rows[row]).at(writer, 0, step)
-        scalar = writer.load(self.lanes.lane, place.pointer, self.lanes.bytes)
+        # A pair may begin at any of its halves.
+        align = self.lanes.bytes // self.lanes.group
+        scalar = writer.load(self.lanes.lane, place.pointer, align)
         return writer.splat(self.lanes.lane, self.width, scalar)
