@@ -1,0 +1,59 @@
+"""Functions of real analysis as arithmetic that every machine has.
+
+`exp`, `sin` and the like become additions, multiplications, fma, bit operations and selections:
+without branches, tables or gathers, so that every target vectorises them, and with the same result
+on each. Left as they are: `Sqrt`, `Floor`, `Ceil`, `Trunc`, `Rint`, which are exact everywhere.
+Narrow floats are computed in fp32.
+
+    %y = exp %x : fp32[64]   →   %n = ..., %r = ..., %p = fma ..., %y = mul %p, %scale : fp32[64]
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.builder import Emit, rewrite
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.types import DType
+from tilewright.ops.math import Cos, Erf, Exp, Exp2, Log, Log2, Pow, Rsqrt, Sin, Tanh
+from tilewright.ops.numerics import is_narrow_float
+from tilewright.passes.expand_exponential import expand_exp, expand_exp2
+from tilewright.passes.expand_logarithm import expand_log, expand_log2
+from tilewright.passes.expand_power import expand_pow, expand_rsqrt
+from tilewright.passes.expand_sigmoid import expand_erf, expand_tanh
+from tilewright.passes.expand_trigonometric import expand_cos, expand_sin
+from tilewright.passes.expression import Expression
+
+__all__ = ["expand_math"]
+
+EXPANSIONS: dict[type[Op], Callable[..., Expression]] = {
+    Cos: expand_cos,
+    Erf: expand_erf,
+    Exp: expand_exp,
+    Exp2: expand_exp2,
+    Log: expand_log,
+    Log2: expand_log2,
+    Pow: expand_pow,
+    Rsqrt: expand_rsqrt,
+    Sin: expand_sin,
+    Tanh: expand_tanh,
+}
+
+
+def expand_math(function: Function) -> Function:
+    """Replace every function of real analysis by arithmetic."""
+    return rewrite(function, _expand)
+
+
+def _expand(op: Op, emit: Emit) -> Value | None:
+    expansion = EXPANSIONS.get(type(op))
+    if expansion is None:
+        return None
+    element = op.type.element
+    assert isinstance(element, DType)
+    constants: dict[tuple[str, object], Value] = {}
+    operands = [Expression(value, emit, constants) for value in op.operands]
+    if not is_narrow_float(element):
+        return expansion(*operands).value
+    return expansion(*(x.cast("fp32") for x in operands)).cast(element.name).value
