@@ -10,12 +10,13 @@ first-level cache. A is read where it is, transposed or not, straight from the u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewright.codegen.cpu.matmul_amx import AmxPlan, amx_applies, tile_configuration
+from tilewright.codegen.cpu.matmul_bytes import Excess, flips_a, flips_b
 from tilewright.codegen.cpu.matmul_lanes import LaneFormat, MultiplyAdd, lane_format
-from tilewright.codegen.cpu.matmul_microkernel import Matrix, Microkernel
+from tilewright.codegen.cpu.matmul_microkernel import Matrix, Microkernel, Sums
 from tilewright.codegen.cpu.matmul_shape import (
     CACHE_LINE_BYTES,
     DotShape,
@@ -183,41 +184,42 @@ class DotPlan:
         """Elements from panel to panel: a line more than they need, or all start in one set."""
         return self.steps * self.panel + CACHE_LINE_BYTES // self.lanes.bytes
 
+    @cached_property
+    def b_staged_bytes(self) -> int:
+        if not self.stages_b:
+            return 0
+        panels = -(-self.shape.n // self.panel)
+        return panels * self.b_panel_stride * self.lanes.bytes
+
+    @cached_property
+    def excess_bytes(self) -> int:
+        """Room for one number for each column, or each row, in whole vectors."""
+        shape = self.shape
+        if flips_a(self.lanes, shape.a_type):
+            return (shape.n + self.width) * self.lanes.bytes
+        if flips_b(self.lanes, shape.b_type):
+            return (shape.m + self.width) * self.lanes.bytes
+        return 0
+
     @property
     def scratch_bytes(self) -> int:
-        if not self.stages_b:
-            return self.a_staged_bytes
-        panels = -(-self.shape.n // self.panel)
-        return self.a_staged_bytes + panels * self.b_panel_stride * self.lanes.bytes
+        return self.a_staged_bytes + self.b_staged_bytes + self.excess_bytes
 
     def write(self, writer: Writer) -> None:
         a = self._prepare_a(writer)
         b, panel_stride = self._prepare_b(writer)
-        shape = self.shape
-        accumulator = shape.acc_type.llvm
-        start = None
-        if not shape.acc_is_zero:
-            stride = stride_of("acc_in", shape.acc_in_row_stride)
-            start = Matrix("%acc_in", accumulator, stride, 1)
-        end = Matrix("%acc_out", accumulator, stride_of("acc_out", shape.acc_out_row_stride), 1)
+        sums = self._prepare_sums(writer)
 
         def write_panel(panel: Index, count: int) -> None:
-            column = writer.multiply(panel, self.panel)
             pointer = writer.element(b.pointer, b.element, writer.multiply(panel, panel_stride))
-            columns_of_b = Matrix(pointer, b.element, b.row_stride, 1)
-            self._write_panel(writer, count, column, (a, columns_of_b, start, end))
+            b_panel = replace(b, pointer=pointer)
+            column = writer.multiply(panel, self.panel)
+            self._write_panel(writer, count, a, b_panel, sums.at(writer, 0, column))
 
-        writer.pieces(shape.n, self.panel, write_panel)
+        writer.pieces(self.shape.n, self.panel, write_panel)
 
-    def _write_panel(
-        self,
-        writer: Writer,
-        columns: int,
-        column: Index,
-        matrices: tuple[Matrix, Matrix, Matrix | None, Matrix],
-    ) -> None:
+    def _write_panel(self, writer: Writer, columns: int, a: Matrix, b: Matrix, sums: Sums) -> None:
         """All rows of one panel of the result."""
-        a, b, start, end = matrices
         before = 0
         for height, count in self.row_blocks:
             kernel = Microkernel(
@@ -236,14 +238,48 @@ class DotPlan:
                 block: Index, height: int, kernel: Microkernel = kernel, first: int = first
             ) -> None:
                 row = writer.add(writer.multiply(block, height), first)
-                here = start and start.at(writer, row, column)
-                kernel.write(writer, a.at(writer, row, 0), b, here, end.at(writer, row, column))
+                kernel.write(writer, a.at(writer, row, 0), b, sums.at(writer, row, 0))
 
             writer.pieces(height * count, height, write_block)
             before += height * count
 
-    def _staging(self, element: Element) -> Staging:
-        return Staging(self.lanes, element, self.width, self.shape.k, self.steps, self.target)
+    def _prepare_sums(self, writer: Writer) -> Sums:
+        """The accumulator, and the excess of byte products over the true ones."""
+        shape, kind = self.shape, self.shape.acc_type.llvm
+        start = None
+        if not shape.acc_is_zero:
+            start = Matrix("%acc_in", kind, stride_of("acc_in", shape.acc_in_row_stride), 1)
+        end = Matrix("%acc_out", kind, stride_of("acc_out", shape.acc_out_row_stride), 1)
+        if not self.excess_bytes:
+            return Sums(start, end, None)
+        to = writer.element("%scratch", "i8", self.a_staged_bytes + self.b_staged_bytes)
+        a_flipped = flips_a(self.lanes, shape.a_type)
+        excess = Excess(self.lanes, self.width, self.steps, is_left=not a_flipped)
+        if a_flipped:
+            excess.of_columns(writer, self._b_panels(writer), shape.n, to)
+            return Sums(start, end, Matrix(to, "i32", 0, 1))
+        if shape.a_transposed:
+            excess.of_columns(writer, self._a_panels(), shape.m, to)
+        else:
+            excess.of_rows(writer, self._a_rows(), shape.m, to)
+        return Sums(start, end, Matrix(to, "i32", 1, 0))
+
+    def _a_panels(self) -> Panels:
+        """Where a transposed A is staged: rows of one step each."""
+        return Panels("%scratch", self.width, self.a_staged_stride, self.width)
+
+    def _a_rows(self) -> Matrix:
+        """Where an A of rows along k is staged."""
+        return Matrix("%scratch", self.lanes.lane, self.a_staged_stride, 1)
+
+    def _b_panels(self, writer: Writer) -> Panels:
+        """Where B is staged."""
+        pointer = writer.element("%scratch", "i8", self.a_staged_bytes)
+        return Panels(pointer, self.panel, self.panel, self.b_panel_stride)
+
+    def _staging(self, element: Element, *, flips: bool) -> Staging:
+        shape = self.shape
+        return Staging(self.lanes, element, self.width, shape.k, self.steps, self.target, flips)
 
     def _prepare_a(self, writer: Writer) -> Matrix:
         """A in bytes, as the microkernel reads it: rows are m, columns are steps along k."""
@@ -253,13 +289,11 @@ class DotPlan:
         if self.stages_a:
             source = Matrix("%a", shape.a_type.llvm, stride, 1)
             pointer, row_bytes = "%scratch", self.a_staged_stride * lanes.bytes
-            staging = self._staging(shape.a_type)
+            staging = self._staging(shape.a_type, flips=flips_a(lanes, shape.a_type))
             if shape.a_transposed:
-                panels = Panels(pointer, self.width, self.a_staged_stride, self.width)
-                staging.copy_columns(writer, source, shape.m, panels)
+                staging.copy_columns(writer, source, shape.m, self._a_panels())
             else:
-                rows = Matrix(pointer, lanes.lane, self.a_staged_stride, 1)
-                staging.copy_rows(writer, source, shape.m, rows)
+                staging.copy_rows(writer, source, shape.m, self._a_rows())
         strides = (lanes.bytes, row_bytes) if shape.a_transposed else (row_bytes, lanes.bytes)
         return Matrix(pointer, "i8", *strides)
 
@@ -270,9 +304,8 @@ class DotPlan:
         if not self.stages_b:
             return Matrix("%b", lane, stride, 1), self.panel
         source = Matrix("%b", shape.b_type.llvm, stride, 1)
-        pointer = writer.element("%scratch", "i8", self.a_staged_bytes)
-        panels = Panels(pointer, self.panel, self.panel, self.b_panel_stride)
-        staging = self._staging(shape.b_type)
+        panels = self._b_panels(writer)
+        staging = self._staging(shape.b_type, flips=flips_b(self.lanes, shape.b_type))
         copy = staging.transpose_to_panels if shape.b_transposed else staging.copy_columns
         copy(writer, source, shape.n, panels)
-        return Matrix(pointer, lane, self.panel, 1), self.b_panel_stride
+        return Matrix(panels.pointer, lane, self.panel, 1), self.b_panel_stride

@@ -1,7 +1,7 @@
 """What the inner loop of ``dot`` multiplies: how operands are widened, paired and accumulated.
 
 A *lane* is what one vector lane of an operand holds for one trip of the k loop: one float, one
-double, or a pair of 16-bit numbers in an ``i32`` (two values of k at once).
+double, or two 16-bit or four 8-bit numbers in an ``i32`` (several values of k at once).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class MultiplyAdd(StrEnum):
     PAIRS = "pmaddwd, add"
     PAIRS_FUSED = "vpdpwssd"
     PAIRS_BFLOAT = "vdpbf16ps"
+    QUADS = "vpdpbusd"
     TILES = "AMX, not by lanes"
 
 
@@ -57,6 +58,8 @@ def lane_format(a: Element, b: Element, target: DotTarget) -> LaneFormat:
         if target.is_arm:
             return LaneFormat("i32", "i32", 4, 1, MultiplyAdd.INTEGER)
         fused = "avx512vnni" in target.features and "avx512vl" in target.features
+        if fused and (a, b) != (Element.INT8, Element.UINT8):
+            return LaneFormat("i32", "i32", 4, 4, MultiplyAdd.QUADS)
         pairs = MultiplyAdd.PAIRS_FUSED if fused else MultiplyAdd.PAIRS
         return LaneFormat("i32", "i32", 4, 2, pairs)
     if a is b is Element.BFLOAT and target.features >= {"avx512bf16", "avx512vl"}:
@@ -206,6 +209,14 @@ def multiply_add(
         case MultiplyAdd.INTEGER:
             product = writer.value(f"mul {kind} {a}, {b}")
             return writer.value(f"add {kind} {accumulator}, {product}")
+        case MultiplyAdd.QUADS:
+            quads = vector_type(4 * count, "i8")
+            left = writer.value(f"bitcast {kind} {a} to {quads}")
+            right = writer.value(f"bitcast {kind} {b} to {quads}")
+            return writer.value(
+                f"call {kind} @llvm.x86.avx512.vpdpbusd.{32 * count}"
+                f"({kind} {accumulator}, {quads} {left}, {quads} {right})"
+            )
         case MultiplyAdd.PAIRS_BFLOAT:
             pairs, sums = vector_type(2 * count, "bfloat"), vector_type(count, "float")
             left = writer.value(f"bitcast {kind} {a} to {pairs}")

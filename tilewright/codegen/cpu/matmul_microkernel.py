@@ -35,6 +35,26 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """Where sums start and end. No ``start`` means zero.
+
+    ``excess`` is what the products will be too large by, the same in each row or each column.
+    """
+
+    start: Matrix | None
+    end: Matrix
+    excess: Matrix | None
+
+    def at(self, writer: Writer, row: Index, column: Index) -> Sums:
+        """The part that begins at this row and column."""
+        return Sums(
+            self.start and self.start.at(writer, row, column),
+            self.end.at(writer, row, column),
+            self.excess and self.excess.at(writer, row, column),
+        )
+
+
+@dataclass(frozen=True)
 class Microkernel:
     """``height`` rows of A times ``columns`` columns of B, over ``steps`` lanes of k.
 
@@ -58,20 +78,31 @@ class Microkernel:
         """How many lanes of this vector are columns of the result."""
         return min(self.width, self.columns - vector * self.width)
 
-    def write(
-        self, writer: Writer, a: Matrix, b: Matrix, start: Matrix | None, end: Matrix
-    ) -> None:
-        """``end = a @ b + start``; no ``start`` means zero."""
-        sums = ["zeroinitializer"] * (self.height * self.vectors)
-        if start is not None:
-            sums = [self._load_sum(writer, start, *place) for place in self._places()]
-        sums = self._multiply(writer, a, b, sums)
-        for place, total in zip(self._places(), sums, strict=True):
-            self._store_sum(writer, end, *place, total)
+    def write(self, writer: Writer, a: Matrix, b: Matrix, sums: Sums) -> None:
+        """``end = a @ b + start``."""
+        totals = [self._first_sum(writer, sums, *place) for place in self._places()]
+        totals = self._multiply(writer, a, b, totals)
+        for place, total in zip(self._places(), totals, strict=True):
+            self._store_sum(writer, sums.end, *place, total)
 
     def _places(self) -> list[tuple[int, int]]:
         """Row and vector of each sum, in the order in which sums are kept."""
         return [(row, vector) for row in range(self.height) for vector in range(self.vectors)]
+
+    def _first_sum(self, writer: Writer, sums: Sums, row: int, vector: int) -> str:
+        first = "zeroinitializer"
+        if sums.start is not None:
+            first = self._load_sum(writer, sums.start, row, vector)
+        if sums.excess is None:
+            return first
+        kind = vector_type(self.width, "i32")
+        place = sums.excess.at(writer, row, vector * self.width).pointer
+        if sums.excess.column_stride:
+            excess = writer.load(kind, place, self.lanes.bytes)
+        else:
+            scalar = writer.load("i32", place, self.lanes.bytes)
+            excess = writer.splat("i32", self.width, scalar)
+        return writer.value(f"sub {kind} {first}, {excess}")
 
     def _load_sum(self, writer: Writer, start: Matrix, row: int, vector: int) -> str:
         pointer = start.at(writer, row, vector * self.width).pointer

@@ -12,6 +12,9 @@ from tilewright.codegen.cpu.matmul_microkernel import Matrix
 from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
 from tilewright.codegen.cpu.matmul_writer import Index, Writer, vector_type
 
+# The top bit of each byte of an ``i32``; for ``vpdpbusd`` also four times 128, or -128.
+TOP_BITS = f"splat (i32 {0x80808080 - (1 << 32)})"
+
 
 @dataclass(frozen=True)
 class Panels:
@@ -36,7 +39,8 @@ class Panels:
 class Staging:
     """How to copy an operand of ``k`` values along k; ``width`` lanes are moved at a time.
 
-    ``steps`` lanes along k are written, with zeros after the last.
+    ``steps`` lanes along k are written, with zeros after the last. ``flips``: the top bit of each
+    byte is inverted, in the zeros too.
     """
 
     lanes: LaneFormat
@@ -45,6 +49,7 @@ class Staging:
     k: int
     steps: int
     target: DotTarget
+    flips: bool = False
 
     def copy_rows(self, writer: Writer, source: Matrix, rows: int, to: Matrix) -> None:
         """Rows that are contiguous along k, to rows of lanes that are contiguous along k."""
@@ -160,6 +165,8 @@ class Staging:
 
     def _store(self, writer: Writer, value: str, pointer: str) -> None:
         kind = vector_type(self.width, self.lanes.lane)
+        if self.flips:
+            value = writer.value(f"xor {kind} {value}, {TOP_BITS}")
         writer.store(kind, value, pointer, self.lanes.bytes)
 
 
