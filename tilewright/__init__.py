@@ -1,3 +1,63 @@
-"""Tilewright: a language of tiles embedded in Python, and the compiler behind it."""
+"""Tilewright: a language of tiles embedded in Python, and the compiler behind it.
+
+Kernels are Python functions decorated with `jit`, written with `tilewright.language`, and launched
+on NumPy arrays or PyTorch tensors: `kernel[grid](x, y, n, BLOCK=1024)`. Kernels written for Triton
+run as they are.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright import language, testing
+from tilewright.errors import (
+    CompileError,
+    InternalError,
+    LaunchError,
+    TilewrightError,
+    Unsupported,
+)
+from tilewright.runtime.autotune import Autotuner, autotune
+from tilewright.runtime.config import Config
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.heuristics import Heuristics, heuristics
+from tilewright.runtime.host_functions import cdiv, constexpr_function, next_power_of_2
+from tilewright.runtime.jit import JITFunction, jit
+from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+
+if TYPE_CHECKING:
+    from tilewright.runtime.pool import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Autotuner",
+    "CompileError",
+    "Config",
+    "Heuristics",
+    "InternalError",
+    "JITFunction",
+    "LaunchError",
+    "MockTensor",
+    "TensorWrapper",
+    "TilewrightError",
+    "Unsupported",
+    "__version__",
+    "autotune",
+    "cdiv",
+    "constexpr_function",
+    "get_num_threads",
+    "heuristics",
+    "jit",
+    "language",
+    "next_power_of_2",
+    "reinterpret",
+    "set_num_threads",
+    "testing",
+]
+
+_DRIVES_LLVM = frozenset({"get_num_threads", "set_num_threads"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _DRIVES_LLVM:
+        return getattr(Deferred("tilewright.runtime.pool"), name)
+    raise AttributeError(f"module 'tilewright' has no attribute {name!r}")

@@ -1,0 +1,411 @@
+"""From the values of a call to what a kernel is compiled for, and to the bytes it is called with.
+
+The rules are Triton's. An int is a constant where it is 1, else i32, i64 or u64 by its range, and
+it matters whether 16 divides it; a float is fp32; an array is a pointer, and it matters whether 16
+divides its address; `None`, functions and the values of `tl.constexpr` parameters are constants;
+tuples go item by item. An annotation (`n: tl.int64`, `x_ptr: "*fp32"`) fixes the type.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import struct
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import LaunchError
+from tilewright.frontend.constexpr import constexpr, unwrap
+from tilewright.frontend.function import KernelFunction
+from tilewright.frontend.parameters import Parameter
+from tilewright.frontend.trace import Constant, Runtime
+from tilewright.ir.types import DTYPES, DType, ElementType, Kind, PointerType, TileType
+from tilewright.runtime.arrays import ArrayView, view_array
+from tilewright.runtime.wrappers import MockTensor
+
+__all__ = [
+    "Argument",
+    "Specialization",
+    "constant_text",
+    "leaves",
+    "require_memory",
+    "specialize",
+    "specialize_type",
+    "traced_constant",
+]
+
+_ALIGNMENT = 16
+_I32 = range(-(2**31), 2**31)
+_I64 = range(-(2**63), 2**63)
+_U64 = range(2**64)
+_INTEGERS = (("i32", _I32), ("i64", _I64), ("u64", _U64))
+
+
+@dataclass(frozen=True, slots=True)
+class Specialization:
+    """What a kernel knows of one parameter when it is compiled.
+
+    `traced` is what the frontend sees. Equal `key`s mean equal code; a text is the same in every
+    process. `divisible_by_16` is what the address or the number must be (None: anything) and
+    `chosen_by_value` says that an int's width, and that it is not 1, came from its value.
+    """
+
+    traced: Any
+    key: Hashable
+    divisible_by_16: bool | None = None
+    chosen_by_value: bool = False
+    excludes_one: bool = False
+    is_address: bool = False
+
+    @property
+    def element(self) -> ElementType | None:
+        """The type of a runtime scalar; None for constants and tuples."""
+        return self.traced.type.element if isinstance(self.traced, Runtime) else None
+
+
+@dataclass(slots=True)
+class Argument:
+    """One argument of a call: `value` is a constant, a number, or the address of an array."""
+
+    name: str
+    specialization: Specialization
+    value: Any
+    view: ArrayView | None = None
+    items: tuple[Argument, ...] = ()
+
+
+def leaves(arguments: Sequence[Argument]) -> Iterator[Argument]:
+    """The arguments that are passed at run time, tuples flattened, in order."""
+    for argument in arguments:
+        if argument.items:
+            yield from leaves(argument.items)
+        elif argument.specialization.element is not None:
+            yield argument
+
+
+def require_memory(argument: Argument) -> None:
+    """Raise `LaunchError` for an array that is only there to compile for."""
+    view = argument.view
+    if view is not None and isinstance(view.array, MockTensor):
+        raise LaunchError(
+            f"`{argument.name}` is a MockTensor: it has no memory to run on",
+            hint="pass an array, or compile with `kernel.warmup(...)`",
+        )
+
+
+# ---- one argument ---------------------------------------------------------------------------
+
+
+def specialize(parameter: Parameter, value: Any) -> Argument:
+    """Return what `value` means for a parameter.
+
+    Raises `LaunchError` for values that no kernel can take; it names the parameter and says what
+    to pass instead.
+    """
+    name = parameter.name
+    if parameter.is_constexpr:
+        return _constant(name, value)
+    fixed = parameter.annotation_type
+    if fixed is not None:
+        return _of_fixed_type(parameter, fixed, value)
+    return _by_value(
+        name,
+        value,
+        by_alignment=not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment),
+        by_one=not parameter.do_not_specialize,
+        const=parameter.is_const,
+    )
+
+
+def specialize_type(parameter: Parameter, element: ElementType) -> Argument:
+    """Return what any aligned value of a type means: for compiling without a value."""
+    aligned = not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
+    return Argument(parameter.name, _runtime(element, divisible=aligned, by_alignment=aligned), 0)
+
+
+def _by_value(
+    name: str, value: Any, *, by_alignment: bool = True, by_one: bool = True, const: bool = False
+) -> Argument:
+    if type(value) is int:
+        return _integer(name, value, by_alignment=by_alignment, by_one=by_one)
+    if isinstance(value, np.generic):
+        value = _number_of_numpy(name, value)
+    if isinstance(value, bool):
+        return Argument(name, _runtime(DTYPES["i1"]), value)
+    if isinstance(value, int):
+        return _integer(name, int(value), by_alignment=by_alignment, by_one=by_one)
+    if isinstance(value, float):
+        return Argument(name, _runtime(DTYPES["fp32"]), float(value))
+    if value is None or isinstance(value, constexpr) or _is_function(value):
+        return _constant(name, value)
+    if isinstance(value, tuple):
+        return _tuple(name, value)
+    view = view_array(value, name)
+    if view is None:
+        raise _refused(name, value)
+    element = _pointer_type(view.dtype, const)
+    aligned = view.address % _ALIGNMENT == 0
+    specialization = _runtime(element, divisible=aligned, by_alignment=by_alignment)
+    return Argument(name, specialization, view.address, view)
+
+
+@functools.cache
+def _pointer_type(dtype: DType, const: bool) -> PointerType:
+    return PointerType(dtype, const)
+
+
+def _integer(name: str, value: int, *, by_alignment: bool, by_one: bool) -> Argument:
+    if value == 1 and by_one:
+        return Argument(name, _ONE, 1)
+    dtype = _integer_type(name, value)
+    specialization = _runtime(
+        dtype,
+        divisible=value % _ALIGNMENT == 0,
+        by_alignment=by_alignment,
+        chosen_by_value=True,
+        excludes_one=by_one,
+    )
+    return Argument(name, specialization, value)
+
+
+def _integer_type(name: str, value: int) -> DType:
+    for name_of_type, values in _INTEGERS:
+        if value in values:
+            return DTYPES[name_of_type]
+    raise LaunchError(
+        f"`{name}`: {value} does not fit in 64 bits", hint="pass it in parts, or as a float"
+    )
+
+
+def _tuple(name: str, value: tuple[Any, ...]) -> Argument:
+    items = tuple(_by_value(f"{name}[{i}]", item) for i, item in enumerate(value))
+    specializations = [item.specialization for item in items]
+    traced = tuple(s.traced for s in specializations)
+    kind: Any = type(value) if hasattr(value, "_fields") else tuple
+    keys = tuple(s.key for s in specializations)
+    if all(isinstance(key, str) for key in keys) and (label := _kind_text(kind)) is not None:
+        key: Hashable = f"{label}({', '.join(map(str, keys))})"
+    else:
+        key = (kind, keys)
+    specialization = Specialization(kind(*traced) if kind is not tuple else traced, key)
+    return Argument(name, specialization, value, items=items)
+
+
+@functools.lru_cache(maxsize=256)
+def _runtime(
+    element: ElementType,
+    *,
+    divisible: bool = False,
+    by_alignment: bool = False,
+    chosen_by_value: bool = False,
+    excludes_one: bool = False,
+    is_address: bool = False,
+) -> Specialization:
+    """Return the specialization of a scalar: one object for each meaning."""
+    is_divisible = divisible and by_alignment
+    marks = (":16" if is_divisible else "") + ("" if by_alignment else ":any")
+    flags = {"ranged": chosen_by_value, "not1": excludes_one, "address": is_address}
+    marks += "".join(f":{flag}" for flag, holds in flags.items() if holds)
+    return Specialization(
+        Runtime(TileType(element), _ALIGNMENT if is_divisible else 1),
+        f"{element}{marks}",
+        divisible if by_alignment else None,
+        chosen_by_value,
+        excludes_one and not is_divisible,
+        is_address,
+    )
+
+
+# ---- annotated parameters -------------------------------------------------------------------
+
+
+def _of_fixed_type(parameter: Parameter, element: ElementType, value: Any) -> Argument:
+    name, value = parameter.name, unwrap(value)
+    if isinstance(value, np.generic):
+        value = _number_of_numpy(name, value)
+    by_alignment = not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
+    if isinstance(element, PointerType):
+        return _pointer(name, element, value, by_alignment=by_alignment)
+    if not isinstance(value, int | float):
+        raise LaunchError(
+            f"`{name}` is annotated as {element}, so it takes a number, not {_article(value)}"
+        )
+    if element.is_bool():
+        return Argument(name, _runtime(element), bool(value))
+    if element.is_floating():
+        return Argument(name, _runtime(element), float(value))
+    if isinstance(value, float):
+        raise LaunchError(
+            f"`{name}` is annotated as {element}, so it takes an int, not {value!r}",
+            hint=f"round it: `int({name})`",
+        )
+    low, high = element.integer_range
+    if not low <= value <= high:
+        raise LaunchError(
+            f"`{name}` is annotated as {element}, which has {low} to {high}: {value} does not fit",
+            hint="annotate a wider type, or none",
+        )
+    divisible = value % _ALIGNMENT == 0
+    return Argument(
+        name, _runtime(element, divisible=divisible, by_alignment=by_alignment), int(value)
+    )
+
+
+def _pointer(name: str, element: PointerType, value: Any, *, by_alignment: bool) -> Argument:
+    if value is None:
+        value = 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value not in _U64:
+            raise LaunchError(f"`{name}`: {value} is no address")
+        view, address = None, int(value)
+    else:
+        view = view_array(value, name)
+        if view is None:
+            raise _refused(name, value)
+        if view.dtype is not element.element_ty:
+            raise LaunchError(
+                f"`{name}` is annotated as {element}, but the array has elements of {view.dtype}",
+                hint="convert the array, or leave the annotation out",
+            )
+        address = view.address
+    aligned = address % _ALIGNMENT == 0
+    specialization = _runtime(
+        element, divisible=aligned, by_alignment=by_alignment, is_address=view is None
+    )
+    return Argument(name, specialization, address, view)
+
+
+# ---- constants ------------------------------------------------------------------------------
+
+
+def _constant(name: str, value: Any) -> Argument:
+    value = unwrap(value)
+    if isinstance(value, np.generic):
+        value = _number_of_numpy(name, value)
+    text = constant_text(value)
+    if text is None:
+        try:
+            hash(value)
+        except TypeError:
+            raise LaunchError(
+                f"`{name}` is a constant of the kernel, so its value must be hashable, "
+                f"not {_article(value)}",
+                hint="pass a tuple instead of a list or an array",
+            ) from None
+    key = (type(value), value) if text is None else f"={text}"
+    return Argument(name, Specialization(Constant(value), key), value)
+
+
+def constant_text(value: Any) -> str | None:
+    """Return a text that stands for a constant in every process, or None where there is none."""
+    match value:
+        case None | bool() | str() | bytes():
+            # A subclass may mean something else by the same text.
+            return repr(value) if type(value) in _PLAIN else _enum_text(value)
+        case int() | complex():
+            return repr(value) if type(value) in _PLAIN else _enum_text(value)
+        case float():
+            # Unlike a comparison, the bits tell -0.0 from 0.0, and one NaN from another.
+            return f"float:{struct.pack('>d', value).hex()}"
+        case DType() | PointerType() | TileType():
+            return f"{type(value).__name__}:{value}"
+        case tuple():
+            return _tuple_text(value)
+        case enum.Enum():
+            return _enum_text(value)
+    if _is_function(value):
+        return f"function:{value.cache_key}"
+    return str(value) if type(value).__module__ == "torch" and "dtype" in str(type(value)) else None
+
+
+_PLAIN = frozenset({type(None), bool, int, complex, str, bytes})
+
+
+def _enum_text(value: Any) -> str | None:
+    if not isinstance(value, enum.Enum) or (kind := _kind_text(type(value))) is None:
+        return None
+    inner = constant_text(value.value)
+    return None if inner is None else f"{kind}.{value.name}={inner}"
+
+
+def _tuple_text(value: tuple[Any, ...]) -> str | None:
+    kind = type(value)
+    texts = [constant_text(item) for item in value]
+    label = _kind_text(kind) if hasattr(value, "_fields") or kind is tuple else None
+    if label is None or any(text is None for text in texts):
+        return None
+    return f"{label}({', '.join(map(str, texts))})"
+
+
+def _kind_text(kind: type) -> str | None:
+    """Return the name of a type that a later process has too."""
+    if kind is tuple:
+        return "tuple"
+    fields = ",".join(getattr(kind, "_fields", ()))
+    return f"{kind.__module__}.{kind.__qualname__}[{fields}]"
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, KernelFunction) or (callable(value) and hasattr(value, "cache_key"))
+
+
+_ONE = Specialization(Constant(1), "=1")
+
+
+def traced_constant(traced: Any) -> Constant | None:
+    """Return a constant, or a tuple of nothing but constants, as one; None for anything else."""
+    if isinstance(traced, Constant):
+        return traced
+    if type(traced) is not tuple:
+        return None
+    items = [traced_constant(item) for item in traced]
+    known = [item.value for item in items if item is not None]
+    return Constant(tuple(known)) if len(known) == len(items) else None
+
+
+# ---- what is refused ------------------------------------------------------------------------
+
+
+def _number_of_numpy(name: str, value: np.generic) -> Any:
+    if value.dtype.kind in "biuf" or dtype_is_small_float(value):
+        return value.item() if value.dtype.kind in "biu" else float(value)
+    raise LaunchError(
+        f"`{name}`: a kernel cannot take a NumPy scalar of type {type(value).__name__}",
+        hint="pass a bool, an int or a float",
+    )
+
+
+def dtype_is_small_float(value: np.generic) -> bool:
+    """Whether a NumPy scalar is of one of the floating types of `ml_dtypes`."""
+    dtype = next((d for d in DTYPES.values() if d.numpy == value.dtype), None)
+    return dtype is not None and dtype.kind is Kind.FLOAT
+
+
+def _refused(name: str, value: Any) -> LaunchError:
+    what = _article(value)
+    match value:
+        case str() | DType() | type():
+            hint = f"annotate it as a constant of the kernel: `{name}: tl.constexpr`"
+        case list() | set() | range():
+            hint = "pass a tuple of numbers, or an array: `np.array(...)`"
+        case dict():
+            hint = "pass its values one by one"
+        case complex():
+            hint = "pass the real and the imaginary part as two floats"
+        case _ if callable(value):
+            hint = "functions that a kernel calls are decorated with @jit"
+        case _ if hasattr(value, "__array__"):
+            hint = "pass the array itself: `np.asarray(value)`"
+        case _:
+            hint = "arrays, tensors, ints, floats, bools, None and tuples of these are taken"
+    return LaunchError(f"`{name}`: a kernel cannot take {what}", hint=hint)
+
+
+def _article(value: Any) -> str:
+    kind = type(value).__name__
+    text = repr(value)
+    shown = f" ({text})" if len(text) <= 40 and not callable(value) else ""
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}{shown}"

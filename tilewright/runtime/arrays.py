@@ -1,0 +1,190 @@
+"""Arrays of every kind that a kernel takes, seen as one: an element type, an address, an extent.
+
+An array is whatever has memory on this machine: NumPy arrays, CPU tensors of PyTorch, objects with
+`data_ptr()` and `dtype`, `__array_interface__`, DLPack, and the buffer protocol (`bytearray`,
+`memoryview`, `array.array`). Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import LaunchError
+from tilewright.ir.types import DTYPES, DType, dtype_of_numpy
+from tilewright.runtime.wrappers import TensorWrapper
+
+__all__ = ["ArrayView", "dtype_of", "view_array"]
+
+_BY_NAME: dict[str, DType] = {
+    **DTYPES,
+    **{dtype.long_name: dtype for dtype in DTYPES.values()},
+    "bool": DTYPES["i1"],
+    "float8_e4m3fn": DTYPES["fp8e4nv"],
+    "float8_e5m2": DTYPES["fp8e5"],
+    "float8_e4m3fnuz": DTYPES["fp8e4b8"],
+    "float8_e5m2fnuz": DTYPES["fp8e5b16"],
+}
+
+_CPU_IN_DLPACK = 1
+
+
+@dataclass(slots=True)
+class ArrayView:
+    """Where an array lies: `address` is that of its first element."""
+
+    dtype: DType
+    address: int
+    is_writable: bool
+    array: Any
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """The address and the size in bytes of its memory, or None where that is not known.
+
+        The memory of a view is that of the array it was taken from.
+        """
+        if not isinstance(self.array, np.ndarray):
+            if not hasattr(self.array, "untyped_storage"):
+                return None
+            storage = self.array.untyped_storage()
+            return storage.data_ptr(), storage.nbytes()
+        owner = self.array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        low, high = np.lib.array_utils.byte_bounds(owner)
+        return low, high - low
+
+
+def dtype_of(value: object) -> DType | None:
+    """Return the element type that a dtype of the language, NumPy or PyTorch, or a name stands for.
+
+    None where there is none.
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, np.dtype):
+        return dtype_of_numpy(value)
+    return _BY_NAME.get(str(value).removeprefix("torch."))
+
+
+def view_array(value: Any, name: str) -> ArrayView | None:
+    """Return where the memory of `value` is, or None if it is no array.
+
+    Raises `LaunchError` (naming the parameter `name`) for arrays that no kernel can take: of other
+    element types, of another byte order, unaligned, or on another device.
+    """
+    if isinstance(value, np.ndarray):
+        return _view_numpy(value, name)
+    if isinstance(value, TensorWrapper):
+        return _view_wrapper(value, name)
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        return _view_tensor(value, name)
+    if isinstance(value, np.generic | str | type):
+        return None
+    if hasattr(value, "__array_interface__"):
+        return _view_numpy(np.asarray(value), name)
+    if hasattr(value, "__cuda_array_interface__"):
+        raise _on_another_device(name, "a GPU")
+    if hasattr(value, "__dlpack__"):
+        return _view_dlpack(value, name)
+    try:
+        buffer = memoryview(value)
+    except TypeError:
+        return None
+    return _view_buffer(buffer, name)
+
+
+# ---- each kind ------------------------------------------------------------------------------
+
+
+def _view_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayView:
+    if isinstance(array, np.ma.MaskedArray):
+        raise LaunchError(
+            f"`{name}`: a masked array would lose its mask", hint="pass `.data` and the mask apart"
+        )
+    dtype = _numpy_element_type(array.dtype, name)
+    address: int = array.__array_interface__["data"][0]
+    if address % dtype.itemsize:
+        raise LaunchError(
+            f"`{name}`: the elements are not aligned to their {dtype.itemsize} bytes",
+            hint="pass a copy: `array.copy()`",
+        )
+    return ArrayView(dtype, address, array.flags.writeable, array)
+
+
+def _numpy_element_type(dtype: np.dtype[Any], name: str) -> DType:
+    if dtype.isnative and (found := dtype_of_numpy(dtype)) is not None:
+        return found
+    hint = "bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported"
+    if not dtype.isnative:
+        hint = "convert it to this machine's byte order: `array.astype(array.dtype.newbyteorder())`"
+    elif dtype.kind == "c":
+        hint = "pass the parts as reals: `array.view(np.float32)` (or np.float64)"
+    elif dtype.kind == "f":
+        hint = "convert it: `array.astype(np.float64)`"
+    elif dtype.kind in "mM":
+        hint = "pass the ticks: `array.view(np.int64)`"
+    elif dtype.names is not None:
+        hint = "pass the fields one by one: `array['field']` is a view"
+    elif dtype.kind == "O":
+        hint = "convert it: `array.astype(np.float32)`"
+    raise LaunchError(f"`{name}`: a kernel cannot take an array of dtype {str(dtype)!r}", hint=hint)
+
+
+def _view_tensor(tensor: Any, name: str) -> ArrayView:
+    dtype = dtype_of(tensor.dtype)
+    if dtype is None:
+        raise LaunchError(
+            f"`{name}`: a kernel cannot take a tensor of dtype {tensor.dtype}",
+            hint="bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported",
+        )
+    device = getattr(tensor, "device", None)
+    device_type = getattr(device, "type", device) or "cpu"
+    if str(device_type).partition(":")[0] != "cpu":
+        raise _on_another_device(name, str(device))
+    if hasattr(tensor, "is_sparse") and (tensor.is_sparse or "strided" not in str(tensor.layout)):
+        raise LaunchError(
+            f"`{name}`: a sparse tensor has no single memory",
+            hint="pass `.to_dense()`, or its indices and values apart",
+        )
+    return ArrayView(dtype, tensor.data_ptr(), is_writable=True, array=tensor)
+
+
+def _view_wrapper(wrapper: TensorWrapper, name: str) -> ArrayView:
+    view = view_array(wrapper.base, name)
+    if view is None:
+        raise LaunchError(f"`{name}`: a {type(wrapper.base).__name__} has no memory to reinterpret")
+    return replace(view, dtype=wrapper.dtype)
+
+
+def _view_dlpack(value: Any, name: str) -> ArrayView:
+    if value.__dlpack_device__()[0] != _CPU_IN_DLPACK:
+        raise _on_another_device(name, "another device")
+    try:
+        return _view_numpy(np.from_dlpack(value), name)
+    except (BufferError, RuntimeError) as error:
+        raise LaunchError(
+            f"`{name}`: the {type(value).__name__} does not give its memory: {error}",
+            hint="pass a NumPy array: `np.asarray(value)`",
+        ) from error
+
+
+def _view_buffer(buffer: memoryview, name: str) -> ArrayView:
+    try:
+        array = np.asarray(buffer)
+    except (ValueError, TypeError) as error:
+        raise LaunchError(
+            f"`{name}`: a kernel cannot take a buffer of format {buffer.format!r}",
+            hint="pass a NumPy array",
+        ) from error
+    return _view_numpy(array, name)
+
+
+def _on_another_device(name: str, device: str) -> LaunchError:
+    return LaunchError(
+        f"`{name}`: the array is on {device}, and this kernel runs on the CPU",
+        hint="copy it here first: `tensor.cpu()`",
+    )

@@ -1,0 +1,238 @@
+"""`@autotune`: the fastest of several configurations, found by trying them.
+
+Tuning is never visible in the results. What the kernel writes is saved before the trials and put
+back after them, so the launch that follows finds its arrays as the caller left them.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import LaunchError
+from tilewright.runtime.benchmark import do_bench as measure
+from tilewright.runtime.config import Config
+from tilewright.runtime.dispatch import Grid
+from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.progress import Progress
+from tilewright.runtime.trials import Call, Hooks, Trials
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+__all__ = ["Autotuner", "autotune"]
+
+
+class Autotuner:
+    """A kernel that picks its configuration; see `autotune`.
+
+    `cache` has the chosen configuration of each key, `best_config` that of the last launch,
+    `configs_timings` the times of the last tuning and `bench_time` how long it took (seconds).
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        configs: Sequence[Config],
+        key: Sequence[str],
+        hooks: Hooks,
+        *,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        do_bench: Callable[..., Any] = measure,
+        cache_results: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        self.fn = fn
+        self.base_fn = _base_function(fn)
+        self.arg_names: list[str] = list(fn.arg_names)
+        self.configs = list(configs) or [Config({})]
+        self.keys = list(key)
+        self.hooks = hooks
+        self.do_bench = do_bench
+        self.cache_results = cache_results
+        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.best_config: Config | None = None
+        self.configs_timings: dict[Config, list[float]] = {}
+        self.bench_time = 0.0
+        self.nargs: dict[str, Any] = {}
+        self._prune = dict(prune_configs_by or {})
+        self._executor = executor
+        self._lock = threading.RLock()
+        named = {*self.keys, *hooks.reset_to_zero, *hooks.restore_value}
+        if unknown := sorted(named - {*self.arg_names}):
+            raise LaunchError(
+                f"autotune of {self.base_fn.name}: `{unknown[0]}` is no parameter of the kernel",
+                hint=f"the parameters are {', '.join(f'`{name}`' for name in self.arg_names)}",
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "fn":
+            raise AttributeError(name)
+        return getattr(self.fn, name)
+
+    def __getitem__(self, grid: Grid) -> Callable[..., Any]:
+        return partial(self.run, grid=grid)
+
+    def run(self, *args: Any, grid: Grid, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch with the best configuration for these arguments, after tuning if need be."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
+        call = self._call(args, kwargs, grid)
+        self.nargs = call.named
+        config = self._chosen(call)
+        self.best_config = config
+        arguments = call.arguments(config)
+        self.hooks.reset(arguments)
+        if config.pre_hook is not None:
+            config.pre_hook(arguments)
+        return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
+
+    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
+        """Compile for every configuration without launching; return the kernels."""
+        return [
+            self.fn.warmup(*args, grid=grid, **kwargs, **config.all_kwargs())
+            for config in self._pruned(self._call(args, kwargs, grid))
+        ]
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Call:
+        named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        return Call(args, kwargs, grid, named)
+
+    def _chosen(self, call: Call) -> Config:
+        key = self._key(call)
+        try:
+            config = self.cache.get(key)
+        except TypeError:
+            raise LaunchError(
+                f"autotune of {self.base_fn.name}: the key is not hashable: {key}"
+            ) from None
+        if config is None:
+            with self._lock:
+                config = self.cache.get(key) or self._tuned(call, key)
+                self.cache[key] = config
+        return config
+
+    def _key(self, call: Call) -> tuple[Any, ...]:
+        named = call.named
+        dtypes = (value.dtype for value in named.values() if hasattr(value, "dtype"))
+        return (*(named[name] for name in self.keys if name in named), *dtypes)
+
+    def _tuned(self, call: Call, key: tuple[Any, ...]) -> Config:
+        for config in self.configs:
+            if conflicts := sorted(config.all_kwargs().keys() & call.kwargs.keys()):
+                raise LaunchError(
+                    f"autotune of {self.base_fn.name}: `{conflicts[0]}` is given in the call, and "
+                    "by the configurations",
+                    hint="leave it out of the call",
+                )
+        configs = self._pruned(call)
+        if len(configs) == 1 or self.base_fn.is_interpreted:
+            return configs[0]
+        trials = Trials(
+            self.fn,
+            self.base_fn,
+            call,
+            self.hooks,
+            self.do_bench,
+            self._executor,
+            key if self.cache_results else None,
+        )
+        with Progress(self.base_fn.name, len(configs)) as progress:
+            best = trials.best(configs, progress)
+        self.bench_time = progress.seconds
+        self.configs_timings = trials.times
+        return best
+
+    def _pruned(self, call: Call) -> list[Config]:
+        configs = list(self.configs)
+        early = self._prune.get("early_config_prune")
+        if early is not None:
+            configs = list(early(configs, call.named, **call.kwargs))
+            if not configs:
+                raise LaunchError(
+                    f"autotune of {self.base_fn.name}: `early_config_prune` left no configuration"
+                )
+        model, top_k = self._prune.get("perf_model"), self._prune.get("top_k", 1.0)
+        if model is None:
+            return configs
+        count = top_k if isinstance(top_k, int) else int(len(self.configs) * top_k)
+        estimates = {config: model(**call.arguments(config)) for config in configs}
+        return sorted(configs, key=estimates.__getitem__)[: max(1, count)]
+
+
+def _base_function(fn: Any) -> JITFunction:
+    while not isinstance(fn, JITFunction):
+        fn = fn.fn
+    return fn
+
+
+def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+    executor: Executor | None = None,
+) -> Callable[[Any], Autotuner]:
+    """Launch a kernel with the fastest of several configurations.
+
+    They are tried at the first launch for each set of values of the parameters named by `key`, and
+    of the element types of the arrays. Whatever the kernel writes is restored after the trials.
+
+    Args:
+        configs: What to choose from.
+        key: Names of the parameters that may change which is the best.
+        prune_configs_by: `early_config_prune(configs, arguments, **keywords)` returns those worth a
+            trial; `perf_model(**arguments)` estimates a time, and the `top_k` best (an int, or a
+            fraction of all) are tried.
+        reset_to_zero: Arrays that every launch starts with at zero, the trials included.
+        restore_value: Arrays that are restored after each trial launch, not only after all trials:
+            for kernels whose time depends on what they overwrite.
+        pre_hook: `pre_hook(arguments)` before each trial launch, in place of what the two do, and
+            `pre_hook(arguments, reset_only=True)` before each other launch.
+        post_hook: `post_hook(arguments, exception=None)` after each trial launch.
+        warmup: Milliseconds of trial launches that are not timed.
+        rep: Milliseconds of trial launches that are timed.
+        use_cuda_graph: Accepted; it has no use on the CPU.
+        do_bench: `do_bench(launch, quantiles=...)` returns the quantiles of the time of `launch()`.
+        cache_results: Keep the times on disk, an entry for each configuration.
+        executor: Where to compile, several configurations at a time.
+
+    >>> import tilewright, tilewright.language as tl
+    >>> @tilewright.autotune([tilewright.Config({"BLOCK": b}) for b in (256, 1024)], key=["n"])
+    ... @tilewright.jit
+    ... def kernel(x_ptr, n, BLOCK: tl.constexpr): ...
+    """
+    hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
+    if do_bench is None:
+        do_bench = partial(
+            measure,
+            warmup=25 if warmup is None else warmup,
+            rep=100 if rep is None else rep,
+        )
+    elif warmup is not None or rep is not None:
+        warnings.warn(
+            "autotune: `warmup` and `rep` have no effect beside `do_bench`",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    return lambda fn: Autotuner(
+        fn,
+        configs,
+        key,
+        hooks,
+        prune_configs_by=prune_configs_by,
+        do_bench=do_bench,
+        cache_results=cache_results,
+        executor=executor,
+    )

@@ -1,0 +1,182 @@
+"""The disk cache: compiled kernels and tuning results, one file each, shared by many processes.
+
+A file is a first line with a checksum, a JSON header and the bytes of an object. It is written
+under a temporary name and renamed, so a reader sees a whole file or none, on network file systems
+too. Nothing is ever locked. Whatever is wrong with a file or with the directory costs a compile,
+never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import itertools
+import json
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from tilewright import env
+from tilewright.codegen.llvm import host
+
+__all__ = ["Entry", "build_fingerprint", "cached_object", "digest", "read_entry", "write_entry"]
+
+_MAGIC = b"tilewright-1"
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+# What a rename may answer while other processes write, or clear, the same directory.
+_PASSING = frozenset(
+    number
+    for name in ("EBUSY", "ENOENT", "ESTALE", "EACCES", "EEXIST", "ENOTEMPTY", "ETXTBSY")
+    if (number := getattr(errno, name, None)) is not None
+)
+# But these may also mean that the directory is of no use at all: they are tried only once more.
+_ATTEMPTS = 2
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one file holds."""
+
+    header: dict[str, Any]
+    payload: bytes
+
+
+# ---- keys -----------------------------------------------------------------------------------
+
+
+def digest(parts: Iterable[str]) -> str:
+    """Return the name that stands for these texts, in this order."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(b"%d:" % len(data))
+        hasher.update(data)
+    return hasher.hexdigest()
+
+
+@functools.cache
+def build_fingerprint() -> str:
+    """A text that differs where the same kernel may compile to something else.
+
+    It stands for this package's own source (by sizes and times, since reading it would take longer
+    than loading a kernel), the versions of llvmlite and of LLVM, the Python that launchers are made
+    for, and the host.
+    """
+    files = sorted(_source_files(str(_PACKAGE)))
+    versions = (
+        digest(f"{os.path.relpath(path, _PACKAGE)} {size} {time}" for path, size, time in files),
+        llvmlite.__version__,
+        ".".join(map(str, llvm.llvm_version_info)),
+        sys.implementation.cache_tag,
+        host().fingerprint,
+    )
+    return ";".join(map(str, versions))
+
+
+def _source_files(directory: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _source_files(entry.path)
+            elif entry.name.endswith(".py"):
+                facts = entry.stat()
+                yield entry.path, facts.st_size, facts.st_mtime_ns
+
+
+# ---- files ----------------------------------------------------------------------------------
+
+
+def read_entry(name: str) -> Entry | None:
+    """Return the entry of this name, or None where there is no whole one."""
+    try:
+        data = _path(name).read_bytes()
+        first, _, rest = data.partition(b"\n")
+        magic, checksum, header_size = first.split()
+        if magic != _MAGIC or checksum.decode() != hashlib.sha256(rest).hexdigest():
+            return None
+        size = int(header_size)
+        return Entry(json.loads(rest[:size]), rest[size:])
+    except (OSError, ValueError):
+        return None
+
+
+def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None:
+    """Keep an entry, if that is possible; otherwise warn, once in a process."""
+    text = json.dumps(header, sort_keys=True).encode()
+    rest = text + payload
+    checksum = hashlib.sha256(rest).hexdigest().encode()
+    data = b"%b %b %d\n%b" % (_MAGIC, checksum, len(text), rest)
+    for attempt in range(_ATTEMPTS):
+        try:
+            _write_whole(_path(name), data)
+        except OSError as error:
+            if error.errno not in _PASSING:
+                _warn(error)
+                return
+            if attempt + 1 == _ATTEMPTS and not os.access(env.cache_directory(), os.W_OK):
+                _warn(error)
+        else:
+            return
+
+
+def cached_object(key: str, make: Callable[[], bytes]) -> bytes:
+    """Return the object bytes that an earlier process got from `make()`, or make and keep them."""
+    name = f"object-{digest([key, build_fingerprint()])}"
+    entry = read_entry(name)
+    if entry is not None:
+        return entry.payload
+    payload = make()
+    write_entry(name, {}, payload)
+    return payload
+
+
+def _path(name: str) -> Path:
+    return env.cache_directory() / f"{name}.tilewright"
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody ever sees a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unique = f"{os.getpid()}-{threading.get_ident()}-{next(_numbers)}"
+    temporary = path.with_name(f".{path.name[:80]}.{unique}.tmp")
+    # The mode leaves it to the umask whether others share the cache.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)  # noqa: PTH105 - the tests make this call fail
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+class _Warned:
+    """Whether the warning about the directory was given."""
+
+    already = False
+
+
+def _warn(error: OSError) -> None:
+    if _Warned.already:
+        return
+    _Warned.already = True
+    warnings.warn(
+        f"compiled kernels are not kept: {env.cache_directory()}: {error.strerror or error}. "
+        "Set TILEWRIGHT_CACHE_DIR to a directory that can be written.",
+        RuntimeWarning,
+        stacklevel=2,
+    )

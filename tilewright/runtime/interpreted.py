@@ -1,0 +1,72 @@
+"""Launches on the interpreter: the kernel's body runs as ordinary Python, one program at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.context import Evaluated
+from tilewright.frontend.eager import run_eagerly
+from tilewright.frontend.function import KernelFunction
+from tilewright.frontend.tensor import Tensor
+from tilewright.frontend.trace import Constant
+from tilewright.interpreter import Interpreter, MemoryRegion
+from tilewright.ir.types import PointerType, TileType
+from tilewright.runtime.arguments import Argument, leaves, require_memory
+from tilewright.runtime.dispatch import Extents
+
+__all__ = ["run_interpreted"]
+
+
+def run_interpreted(function: KernelFunction, arguments: Sequence[Argument], grid: Extents) -> None:
+    """Run a kernel for every program of a grid, x fastest.
+
+    An access outside the memory of the arrays is an error, unless an argument is a raw address or
+    an array of unknown size. `device_assert` is always checked.
+    """
+    machine = Interpreter(grid, _regions(arguments))
+    values = {argument.name: _evaluated(argument) for argument in arguments}
+    with np.errstate(all="ignore"):
+        for z, y, x in product(*(range(size) for size in reversed(grid))):
+            machine.program_id = (x, y, z)
+            run_eagerly(function, values, machine)
+
+
+def _regions(arguments: Sequence[Argument]) -> list[MemoryRegion] | None:
+    regions = list(map(_region, _pointers(arguments)))
+    known = [region for region in regions if region is not None]
+    return known if len(known) == len(regions) else None
+
+
+def _pointers(arguments: Sequence[Argument]) -> Iterator[Argument]:
+    for argument in leaves(arguments):
+        if isinstance(argument.specialization.element, PointerType):
+            yield argument
+
+
+def _region(argument: Argument) -> MemoryRegion | None:
+    view = argument.view
+    if view is None:
+        return None
+    require_memory(argument)
+    extent = view.extent
+    return None if extent is None else MemoryRegion(*extent, argument.name, view.is_writable)
+
+
+def _evaluated(argument: Argument) -> Any:
+    """What the kernel's body sees: a scalar tile, a constant, or a tuple of these."""
+    traced = argument.specialization.traced
+    if isinstance(traced, Constant):
+        return traced.value
+    element = argument.specialization.element
+    if element is None:
+        items = tuple(map(_evaluated, argument.items))
+        # A named tuple is made from its fields, a plain one from a sequence.
+        return type(traced)(*items) if hasattr(traced, "_fields") else items
+    value = argument.value
+    if isinstance(element, PointerType) and value >= 2**63:
+        value -= 2**64
+    return Tensor(Evaluated(TileType(element), np.asarray(value).astype(element.numpy)))

@@ -1,0 +1,325 @@
+"""`@jit`: a Python function that is launched as a kernel, `kernel[grid](*arguments)`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, overload
+
+from tilewright import env
+from tilewright.errors import LaunchError
+from tilewright.frontend.function import KernelFunction
+from tilewright.frontend.parameters import Parameter
+from tilewright.ir.types import DTYPES, DType, PointerType
+from tilewright.runtime.arguments import Argument, specialize, specialize_type
+from tilewright.runtime.arrays import dtype_of
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.dispatch import MISSING, Binder, Extents, Grid, extents, make_binder
+from tilewright.runtime.interpreted import run_interpreted
+from tilewright.runtime.options import check_options
+from tilewright.runtime.report import tell
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tilewright.runtime import compiled
+else:
+    compiled = Deferred("tilewright.runtime.compiled")
+
+__all__ = ["JITFunction", "jit"]
+
+# Launchers that a launch tries before it works out which kernel it needs.
+_RECENT = 4
+
+# Launch functions that are kept, one for each grid.
+_GRIDS = 256
+
+
+class JITFunction(KernelFunction):
+    """A kernel: `kernel[grid](*arguments, **options)` runs it for every program of a grid.
+
+    The grid is an int, a tuple of 1 to 3 ints, or a function from the arguments (a dictionary) to
+    one. Arrays are passed as they are. The launch returns the `CompiledKernel` when all programs
+    are done.
+
+    `kernel.debug[grid](...)` runs the body as ordinary Python instead, where `print` and
+    `breakpoint()` work and accesses out of bounds are errors; `TILEWRIGHT_INTERPRET=1` makes every
+    launch such a one. It is read when the kernel is defined, as `TILEWRIGHT_DEBUG` is.
+    """
+
+    def __init__(
+        self,
+        fn: FunctionType,
+        *,
+        version: str | None = None,
+        repr: Callable[[Any], str] | None = None,
+        launch_metadata: Callable[..., Any] | None = None,
+        debug: bool | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(fn, **settings)
+        self.version = version
+        self.launch_metadata = launch_metadata
+        self.recent: tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...] = ()
+        self.check: Callable[[], None] | None = self.check_globals
+        self.checks_assertions = env.device_debug() if debug is None else debug
+        self.is_interpreted = env.interpret()
+        self._is_reported = env.debug_level() >= 1
+        self._hooks: list[Callable[..., Any]] = []
+        self._launches: dict[Any, Callable[..., Any]] = {}
+        self._codes: dict[Any, compiled.MachineCode] = {}
+        self._kernels: dict[Any, list[compiled.CompiledKernel]] = {}
+        self._lock = threading.RLock()
+
+    # ---- launching
+
+    def __getitem__(self, grid: Grid) -> Callable[..., Any]:
+        if type(grid) is tuple:
+            try:
+                return self._launches[grid]
+            except (KeyError, TypeError):
+                pass
+        return self._launch_function(grid)
+
+    def run(self, *args: Any, grid: Grid, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch, or with `warmup` only compile: `kernel[grid](*args, **kwargs)` as a method."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
+        return self[grid](*args, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
+        """Compile without launching and return the `CompiledKernel`.
+
+        A dtype (of the language, NumPy or PyTorch) stands for an aligned array of that type, as a
+        `MockTensor` does. Returns None where kernels are interpreted.
+        """
+        values, options = self.binder.bind(*args, **kwargs)
+        self._check_call(values, options)
+        if self.is_interpreted:
+            return None
+        arguments = list(map(_without_memory, self.params, values))
+        return self._kernel(arguments, options)
+
+    def begin_compile(
+        self, executor: Executor, *args: Any, **kwargs: Any
+    ) -> Callable[[], compiled.CompiledKernel]:
+        """Start compiling for the arguments of a call; return a function that waits for the kernel.
+
+        The executor runs LLVM, on text: it may be one of threads, processes or other machines.
+        """
+        values, options = self.binder.bind(*args, **kwargs)
+        self._check_call(values, options)
+        arguments = list(map(specialize, self.params, values))
+        key, debug = self._key(arguments, options)
+        request = self._request(arguments, debug=debug)
+        if key not in self._codes:
+            finish = compiled.begin_compile(request, executor)
+            return lambda: self._kernel(arguments, options, finish)
+        return lambda: self._kernel(arguments, options)
+
+    @property
+    def debug(self) -> DebugLauncher:
+        """`kernel.debug[grid](...)`: run the body as ordinary Python, on the interpreter."""
+        return DebugLauncher(self)
+
+    def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
+        """Call `hook(*arguments, **options)` before each launch from now on."""
+        with self._lock:
+            self._hooks.append(hook)
+            # The way through `recent` does not come past the hooks.
+            self.recent = ()
+
+    @cached_property
+    def binder(self) -> Binder:
+        """The functions that match a call with the parameters."""
+        return make_binder(self.name, self.params)
+
+    def _launch_function(self, grid: Any) -> Callable[..., Any]:
+        if callable(grid):
+            return self.binder.computed(self, grid)
+        function = self.binder.fixed(self, *extents(grid))
+        if type(grid) is tuple:
+            if len(self._launches) >= _GRIDS:
+                self._launches.clear()
+            self._launches[grid] = function
+        return function
+
+    def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Launch on values in the order of the parameters; the way for what is new or unusual."""
+        self._check_call(values, options)
+        for hook in self._hooks:
+            hook(*values, **options)
+        arguments = list(map(specialize, self.params, values))
+        if self.is_interpreted:
+            return run_interpreted(self, arguments, grid)
+        kernel = self._kernel(arguments, options)
+        if self._is_reported:
+            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]}")
+        launcher = kernel.code.launcher
+        if launcher is not None and launcher(*grid, *values) is not NotImplemented:
+            self._remember(launcher, kernel)
+        else:
+            kernel.code.run(grid, arguments)
+        return kernel
+
+    def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Run the body as ordinary Python on values in the order of the parameters."""
+        self._check_call(values, options)
+        run_interpreted(self, list(map(specialize, self.params, values)), grid)
+
+    def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
+        missing = [p.name for p, v in zip(self.params, values, strict=True) if v is MISSING]
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            raise LaunchError(
+                f"{self.name} is missing the argument{'s'[: len(missing) - 1]} {names}"
+            )
+        if options:
+            check_options(self.name, options, self.arg_names)
+        self.check_globals()
+
+    # ---- compiling
+
+    def _kernel(
+        self,
+        arguments: list[Argument],
+        options: dict[str, Any],
+        compile_: Callable[[], compiled.MachineCode] | None = None,
+    ) -> compiled.CompiledKernel:
+        key, debug = self._key(arguments, options)
+        kernel = self._known(key, options)
+        if kernel is not None:
+            return kernel
+        with self._lock:
+            kernel = self._known(key, options)
+            if kernel is None:
+                if key not in self._codes:
+                    request = self._request(arguments, debug=debug)
+                    self._codes[key] = (compile_ or partial(compiled.compile_kernel, request))()
+                kernel = compiled.CompiledKernel(self._codes[key], options)
+                self._kernels[key] = [*self._kernels.get(key, ()), kernel]
+        return kernel
+
+    def _known(self, key: Any, options: dict[str, Any]) -> compiled.CompiledKernel | None:
+        # Options change the code on other targets: each set has a kernel object of its own.
+        return next((k for k in self._kernels.get(key, ()) if k.options == options), None)
+
+    def _key(self, arguments: list[Argument], options: dict[str, Any]) -> tuple[Any, bool]:
+        debug = options.get("debug")
+        debug = self.checks_assertions if debug is None else bool(debug)
+        return (debug, *[argument.specialization.key for argument in arguments]), debug
+
+    def _request(self, arguments: list[Argument], *, debug: bool) -> compiled.Request:
+        return compiled.Request(
+            self,
+            {argument.name: argument.specialization for argument in arguments},
+            debug=debug,
+            version=str(self.version),
+            values={
+                argument.name: argument.value
+                for argument in arguments
+                if isinstance(argument.value, int)
+                and isinstance(argument.specialization.element, DType)
+            },
+        )
+
+    def _remember(self, launcher: Callable[..., object], kernel: compiled.CompiledKernel) -> None:
+        if self._hooks or self._is_reported:
+            return
+        others = [entry for entry in self.recent if entry[2] is not kernel]
+        self.check = self.check_globals if self._recorded else None
+        self.recent = ((launcher, kernel.options, kernel), *others[: _RECENT - 1])
+
+
+class DebugLauncher:
+    """`kernel.debug`: true if `device_assert` is compiled in; indexed by a grid, it interprets."""
+
+    def __init__(self, kernel: JITFunction) -> None:
+        self._kernel = kernel
+
+    # What the launch functions look at: nothing is ever remembered.
+    recent: tuple[Any, ...] = ()
+    check: Callable[[], None] | None = None
+
+    def __bool__(self) -> bool:
+        return self._kernel.checks_assertions
+
+    def __getitem__(self, grid: Grid) -> Callable[..., Any]:
+        binder = self._kernel.binder
+        return binder.computed(self, grid) if callable(grid) else binder.fixed(self, *extents(grid))
+
+    def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Run the kernel's body as ordinary Python."""
+        self._kernel.interpret(grid, values, options)
+
+
+# The types of dtypes: ours, and those of PyTorch and (one for each) of NumPy.
+_DTYPES = frozenset({"DType", "dtype", *(type(d.numpy).__name__ for d in DTYPES.values())})
+
+
+def _without_memory(parameter: Parameter, value: Any) -> Argument:
+    """Specialise for a value, or for the array that a dtype stands for."""
+    dtype = (
+        None if parameter.is_constexpr or type(value).__name__ not in _DTYPES else dtype_of(value)
+    )
+    if dtype is None:
+        return specialize(parameter, value)
+    return specialize_type(parameter, PointerType(dtype, parameter.is_const))
+
+
+@overload
+def jit(fn: FunctionType) -> JITFunction: ...
+
+
+@overload
+def jit(
+    *,
+    version: str | None = None,
+    repr: Callable[[Any], str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    do_not_specialize: Iterable[str | int] | None = None,
+    do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+    source: str | None = None,
+) -> Callable[[FunctionType], JITFunction]: ...
+
+
+def jit(
+    fn: FunctionType | None = None,
+    *,
+    do_not_specialize: Iterable[str | int] | None = None,
+    do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+    noinline: bool | None = None,
+    **settings: Any,
+) -> JITFunction | Callable[[FunctionType], JITFunction]:
+    """Make a kernel of a function, or a function that kernels call.
+
+    `do_not_specialize` names parameters (or gives their positions) whose value must not lead to a
+    kernel of its own: no constant where an int is 1, no assumption that 16 divides it;
+    `do_not_specialize_on_alignment` leaves the first. `debug` compiles `device_assert` in,
+    `noinline` keeps a called function apart, `version` is part of what identifies the kernel in
+    the disk cache, and `source` is its text where Python keeps none (`exec`, some prompts).
+
+    >>> import numpy as np, tilewright, tilewright.language as tl
+    >>> @tilewright.jit
+    ... def double(x_ptr, n, BLOCK: tl.constexpr):
+    ...     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ...     x = tl.load(x_ptr + offsets, mask=offsets < n)
+    ...     tl.store(x_ptr + offsets, 2 * x, mask=offsets < n)
+    >>> x = np.ones(1000, np.float32)
+    >>> double[(tilewright.cdiv(1000, 256),)](x, 1000, BLOCK=256)
+    """
+
+    def decorate(fn: FunctionType) -> JITFunction:
+        return JITFunction(
+            fn,
+            do_not_specialize=tuple(do_not_specialize or ()),
+            do_not_specialize_on_alignment=tuple(do_not_specialize_on_alignment or ()),
+            noinline=bool(noinline),
+            **settings,
+        )
+
+    return decorate if fn is None else decorate(fn)

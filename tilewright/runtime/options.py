@@ -1,0 +1,63 @@
+"""The options of a launch: how a target should compile a kernel, never what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.runtime.deferred import Deferred
+
+__all__ = ["DEFAULTS", "check_options"]
+
+difflib = Deferred("difflib")
+
+# Accepted by every target; the CPU has no use for most of them.
+DEFAULTS: dict[str, Any] = {
+    "num_warps": 4,
+    "num_ctas": 1,
+    "num_stages": 3,
+    "maxnreg": None,
+    "enable_fp_fusion": True,
+    "enable_reflect_ftz": True,
+    "launch_cooperative_grid": False,
+    "launch_pdl": False,
+    "ptx_options": None,
+    "ptx_version": None,
+    "ir_override": None,
+    "extern_libs": None,
+    "debug": False,
+    "sanitize_overflow": True,
+    "allowed_dot_input_precisions": None,
+    "default_dot_input_precision": None,
+    "supported_fp8_dtypes": None,
+    "deprecated_fp8_dot_operand_dtypes": None,
+    "arch": None,
+    "instrumentation_mode": "",
+    "waves_per_eu": 0,
+    "kpack": 1,
+    "matrix_instr_nonkdim": 0,
+    "num_cpu_threads": 0,
+    "vec_lib": "",
+    "enable_fast_math": False,
+    "ukernels": None,
+    "assume_in_bounds": False,
+}
+
+_POSITIVE = ("num_warps", "num_ctas", "num_stages")
+
+
+def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[str]) -> None:
+    """Raise `LaunchError` for an unknown keyword (naming close ones) or a senseless value."""
+    names = list(parameters)
+    for option, value in given.items():
+        if option not in DEFAULTS:
+            close = difflib.get_close_matches(option, [*names, *DEFAULTS], n=3)
+            hint = f"did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""
+            raise LaunchError(
+                f"{kernel}: `{option}` is neither a parameter of the kernel nor a launch option",
+                hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in names) or 'none'}",
+            )
+        if option in _POSITIVE and (not isinstance(value, int) or value < (option != "num_stages")):
+            least = "0" if option == "num_stages" else "1"
+            raise LaunchError(f"{kernel}: `{option}` is an int of at least {least}, not {value!r}")

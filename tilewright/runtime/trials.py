@@ -1,0 +1,239 @@
+"""Trying configurations: compile each, time each, and leave no trace in the arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import LaunchError, Unsupported
+from tilewright.runtime.arguments import constant_text
+from tilewright.runtime.config import Config
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.progress import Progress
+from tilewright.runtime.snapshot import Snapshot, zero
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tilewright.runtime import cache, pool
+else:
+    cache = Deferred("tilewright.runtime.cache")
+    pool = Deferred("tilewright.runtime.pool")
+
+__all__ = ["Call", "Hooks", "Trials"]
+
+_QUANTILES = (0.5, 0.2, 0.8)
+
+Times = list[float]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an autotuned kernel; `named` has its arguments by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grid: Any
+    named: dict[str, Any]
+
+    def arguments(self, config: Config) -> dict[str, Any]:
+        """Return all arguments by name, those of a configuration included."""
+        return {**self.named, **config.all_kwargs()}
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What happens around the launches of an autotuned kernel.
+
+    `before(arguments)` and `after(arguments, exception=...)`, where they are given, replace
+    zeroing `reset_to_zero` and restoring `restore_value`.
+    """
+
+    reset_to_zero: tuple[str, ...] = ()
+    restore_value: tuple[str, ...] = ()
+    before: Callable[..., Any] | None = None
+    after: Callable[..., Any] | None = None
+
+    def reset(self, arguments: dict[str, Any]) -> None:
+        """Prepare a launch that counts."""
+        if self.before is not None:
+            self.before(arguments, reset_only=True)
+        else:
+            self._zero(arguments)
+
+    @contextlib.contextmanager
+    def around_trial(self, arguments: dict[str, Any]) -> Iterator[None]:
+        """Surround a launch that is only there to be timed."""
+        saved = None
+        if self.before is not None:
+            self.before(arguments)
+        else:
+            self._zero(arguments)
+            if self.restore_value:
+                saved = Snapshot((name, arguments.get(name)) for name in self.restore_value)
+        exception: BaseException | None = None
+        try:
+            yield
+        except Exception as error:
+            exception = error
+            raise
+        finally:
+            if self.after is not None:
+                self.after(arguments, exception=exception)
+            elif saved is not None:
+                saved.restore()
+
+    def _zero(self, arguments: Mapping[str, Any]) -> None:
+        for name in self.reset_to_zero:
+            zero(name, arguments.get(name))
+
+
+@dataclass
+class Trials:
+    """One tuning: `fn` is what is launched, `kernel` the function below its decorators.
+
+    `key` is what the result is kept for on disk, or None to keep nothing. Times are the median and
+    the 20 % and 80 % quantiles, in milliseconds.
+    """
+
+    fn: Any
+    kernel: JITFunction
+    call: Call
+    hooks: Hooks
+    do_bench: Callable[..., Any]
+    executor: Executor | None = None
+    key: tuple[Any, ...] | None = None
+    times: dict[Config, Times] = field(default_factory=dict)
+    failures: dict[Config, BaseException] = field(default_factory=dict)
+
+    def best(self, configs: Sequence[Config], progress: Progress) -> Config:
+        """Return the fastest of these configurations.
+
+        Those that need more than the machine has are left out. Raises `LaunchError` if none is
+        left.
+        """
+        stored = {config: self._stored(config) for config in configs}
+        kernels = self._compiled([config for config, times in stored.items() if times is None])
+        written = {name for kernel in kernels.values() for name in kernel.code.written}
+        named = self.call.named
+        saved = Snapshot((name, named[name]) for name in sorted(written & named.keys()))
+        try:
+            for config in configs:
+                times = stored[config]
+                if times is None and config in kernels:
+                    twin = self._twin(config, kernels)
+                    times = self._timed(config, saved) if twin is None else self.times[twin]
+                    self._store(config, times)
+                self.times[config] = times or [math.inf] * len(_QUANTILES)
+                progress.show(str(config), self.times[config][0])
+        finally:
+            saved.restore()
+        working = [config for config in configs if config not in self.failures]
+        if not working:
+            raise self._nothing_works()
+        return min(working, key=self.times.__getitem__)
+
+    def _nothing_works(self) -> LaunchError:
+        reasons = "\n".join(f"  {config}: {error}" for config, error in self.failures.items())
+        return LaunchError(
+            f"autotune of {self.kernel.name}: none of the configurations works:\n{reasons}"
+        )
+
+    @contextlib.contextmanager
+    def _trial(self, config: Config) -> Iterator[None]:
+        """Note that a configuration does not fit; name it in what else goes wrong with it."""
+        try:
+            yield
+        except (Unsupported, MemoryError) as error:
+            self.failures[config] = error
+        except Exception as error:
+            error.add_note(f"while tuning {self.kernel.name} with {config}")
+            raise
+
+    def _compiled(self, configs: Sequence[Config]) -> dict[Config, Any]:
+        """Compile what can be compiled, on the executor if there is one."""
+        kernels: dict[Config, Any] = {}
+        started: dict[Config, Callable[[], Any]] = {}
+        for config in configs:
+            with self._trial(config):
+                kwargs = {**self.call.kwargs, **config.all_kwargs()}
+                if self.executor is None:
+                    kernels[config] = self.fn.warmup(*self.call.args, grid=None, **kwargs)
+                else:
+                    started[config] = self.fn.begin_compile(
+                        self.executor, *self.call.args, **kwargs
+                    )
+        for config, finish in started.items():
+            with self._trial(config):
+                kernels[config] = finish()
+        return kernels
+
+    def _twin(self, config: Config, kernels: Mapping[Config, Any]) -> Config | None:
+        """Return a configuration already timed that does the very same on this target."""
+        for other in self.times:
+            if (
+                other in kernels
+                and other not in self.failures
+                and kernels[other].code is kernels[config].code
+                and other.kwargs == config.kwargs
+                and other.pre_hook == config.pre_hook
+            ):
+                return other
+        return None
+
+    def _timed(self, config: Config, saved: Snapshot) -> Times | None:
+        arguments = self.call.arguments(config)
+
+        def launch() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(arguments)
+            with self.hooks.around_trial(arguments):
+                self.fn.run(
+                    *self.call.args,
+                    grid=self.call.grid,
+                    **self.call.kwargs,
+                    **config.all_kwargs(),
+                )
+
+        saved.restore()
+        times: Times | None = None
+        with self._trial(config):
+            times = self._measured(launch)
+        return times  # noqa: RET504 - the block above may be left early
+
+    def _measured(self, launch: Callable[[], None]) -> Times:
+        times: Any = self.do_bench(launch, quantiles=_QUANTILES)
+        return list(times) if isinstance(times, Sequence) else [times] * len(_QUANTILES)
+
+    # ---- results on disk: an entry for each configuration, whatever the others are
+
+    def _entry_name(self, config: Config) -> str | None:
+        if self.key is None or config.pre_hook is not None:
+            return None
+        settings = [item for pair in sorted(config.all_kwargs().items()) for item in pair]
+        parts = [_text(value) for value in (*self.key, *settings)]
+        if None in parts:
+            return None
+        threads = f"threads={pool.get_num_threads()}"
+        facts = [cache.build_fingerprint(), self.kernel.cache_key, threads, *map(str, parts)]
+        return f"{self.kernel.name[:60]}-tuning-{cache.digest(facts)}"
+
+    def _stored(self, config: Config) -> Times | None:
+        name = self._entry_name(config)
+        entry = cache.read_entry(name) if name is not None else None
+        return None if entry is None else list(entry.header["milliseconds"])
+
+    def _store(self, config: Config, times: Times | None) -> None:
+        name = self._entry_name(config)
+        if name is not None and times is not None:
+            cache.write_entry(name, {"config": str(config), "milliseconds": times})
+
+
+def _text(value: Any) -> str | None:
+    # A dtype of NumPy or PyTorch is known by its name.
+    is_dtype = type(value).__module__.partition(".")[0] in {"numpy", "torch"}
+    return str(value) if is_dtype else constant_text(value)
