@@ -205,4 +205,4 @@ def absolute(x: Tensor) -> Tensor:
 
 def _require_number(name: str, x: Tensor) -> None:
     if not isinstance(x.dtype, DType):
-        fail(f"{name}: expected numbers, got {describe(x)}")
+        fail(f"{name}: not defined for a pointer ({describe(x)})")

@@ -76,10 +76,12 @@ def _converted(value: Number, element: DType) -> Number:
         return bool(value != 0)
     if element.is_int():
         return _whole(value, element)
-    if is_narrow_float(element):
-        # Rounded here, from the full precision of the literal, by the rules of the format.
-        return float(widen(narrow(np.asarray(value, np.float64), element), element))
-    return float(value)
+    # Rounded here, from the full precision of the literal, by the rules of the format.
+    exact = np.asarray(value, np.float64)
+    with np.errstate(over="ignore"):
+        if is_narrow_float(element):
+            return float(widen(narrow(exact, element), element))
+        return float(exact.astype(element.numpy))
 
 
 def _whole(value: Number, element: DType) -> int:
