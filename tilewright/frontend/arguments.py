@@ -1,0 +1,68 @@
+"""Which parameter an argument belongs to, inside a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import CompileError
+from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.definition import Definition
+from tilewright.frontend.parameters import Parameter
+from tilewright.frontend.structure import has_tensor
+
+__all__ = ["bind_arguments"]
+
+
+def bind_arguments(
+    function: Definition, args: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the value of every parameter; raise `CompileError` where they do not match.
+
+    Arguments of a variadic parameter become one tuple.
+    """
+    rest = list(args)
+    left = dict(named)
+    bound: dict[str, Any] = {}
+    missing = []
+    for parameter in function.params:
+        name = parameter.name
+        if parameter.is_variadic:
+            given = left.pop(name, ())
+            bound[name] = tuple(rest) or given
+            rest = []
+        elif rest and not parameter.is_keyword_only:
+            if name in left:
+                raise CompileError(f"`{function.name}` got two values for `{name}`")
+            bound[name] = rest.pop(0)
+        elif name in left:
+            bound[name] = left.pop(name)
+        elif parameter.has_default:
+            bound[name] = parameter.default
+        else:
+            missing.append(name)
+            continue
+        bound[name] = _checked(function, parameter, unwrap(bound[name]))
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        raise CompileError(f"`{function.name}` needs a value for {names}")
+    if rest:
+        takes = len(function.params)
+        raise CompileError(f"`{function.name}` takes {takes} arguments, got {takes + len(rest)}")
+    if left:
+        names = ", ".join(f"`{name}`" for name in left)
+        raise CompileError(
+            f"`{function.name}` has no parameter {names}",
+            hint=f"its parameters are {', '.join(function.arg_names)}",
+        )
+    return bound
+
+
+def _checked(function: Definition, parameter: Parameter, value: Any) -> Any:
+    if parameter.is_constexpr and has_tensor(value):
+        raise CompileError(
+            f"parameter `{parameter.name}` of `{function.name}` is tl.constexpr, but its argument "
+            "is known only when the kernel runs",
+            hint=f"pass a compile-time value, or remove tl.constexpr from `{parameter.name}`",
+        )
+    return value

@@ -1,0 +1,83 @@
+"""Calls: of the language, of other kernels, of Python's own, and of Python at compile time."""
+# ruff: noqa: N802 - visitors are named for the nodes they visit
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tilewright.errors import CompileError
+from tilewright.frontend.builtin import is_builtin
+from tilewright.frontend.definition import Definition
+from tilewright.frontend.expressions import Expressions
+from tilewright.frontend.pythonic import python_function
+from tilewright.frontend.structure import has_tensor
+
+__all__ = ["Calls"]
+
+_TAKES_TENSORS: frozenset[Any] = frozenset({abs, callable, getattr, hasattr, pow, repr, str, type})
+_INSTEAD = {
+    "breakpoint": (
+        "breakpoint() works only where a kernel runs as Python",
+        "set TILEWRIGHT_INTERPRET=1, or launch with kernel.debug[grid](...)",
+    ),
+    "locals": ("locals() is not part of the language", ""),
+    "globals": ("globals() is not part of the language", ""),
+    "eval": ("eval() is not part of the language", ""),
+    "exec": ("exec() is not part of the language", ""),
+    "input": ("input() is not part of the language", ""),
+    "open": ("open() is not part of the language", ""),
+    "super": ("super() is not part of the language", ""),
+}
+
+
+class Calls(Expressions):
+    """What happens at `f(...)`."""
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        _, result = self.call(node)
+        return result
+
+    def call(self, node: ast.Call) -> tuple[Any, Any]:
+        """Return the function that is called, and the result."""
+        function = self.expression(node.func)
+        arguments = list(self.items(node.args))
+        named = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise CompileError("**arguments are not part of the language", hint="name each one")
+            named[keyword.arg] = self.expression(keyword.value)
+        return function, self._result(node, function, arguments, named)
+
+    def _result(
+        self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]
+    ) -> Any:
+        if isinstance(function, Definition):
+            return self.session.call(function, arguments, named, self.place(node))
+        replaced = python_function(function)
+        if replaced is not None:
+            return replaced(*arguments, **named)
+        if not callable(function):
+            raise CompileError(f"{function!r} is not a function")
+        name = getattr(function, "__name__", type(function).__name__)
+        if name in _INSTEAD and getattr(function, "__module__", None) in {"builtins", "io", "_io"}:
+            message, hint = _INSTEAD[name]
+            raise CompileError(message, hint=hint)
+        if has_tensor((*arguments, *named.values())) and not _takes_tensors(function):
+            raise CompileError(
+                f"`{name}` is not a kernel function, and it is given a value that is known only "
+                "when the kernel runs",
+                hint=f"decorate `{name}` with @tilewright.jit",
+            )
+        result = function(*arguments, **named)
+        return tuple(result) if isinstance(result, list) else result
+
+
+def _takes_tensors(function: Any) -> bool:
+    """Whether a function that is no kernel may be given tensors."""
+    if is_builtin(function) or has_tensor(getattr(function, "__self__", None)):
+        return True
+    if isinstance(function, type):  # named tuples and other bundles of values
+        return True
+    module = getattr(function, "__module__", None) or ""
+    return function in _TAKES_TENSORS or module.partition(".")[0] == "tilewright"

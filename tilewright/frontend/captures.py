@@ -1,0 +1,149 @@
+"""What a kernel sees of the world around it: closure variables, globals and builtins.
+
+A compiled kernel is kept, so what it reads must not change behind its back: numbers, strings and
+the like may be read only where the user has said that they are constants.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, Protocol
+
+from tilewright.errors import CompileError
+from tilewright.frontend.constexpr import constexpr, unwrap
+from tilewright.ir.types import DType, PointerType, TileType
+
+__all__ = ["MISSING", "Captures", "Namespace", "Reference"]
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
+
+
+class Namespace(Protocol):
+    """Where a captured name lives: a dictionary, or the cell of a closure."""
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """Return the value of a name now."""
+
+
+class _Cell:
+    def __init__(self, cell: CellType) -> None:
+        self._cell = cell
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        try:
+            return self._cell.cell_contents
+        except ValueError:  # not assigned yet
+            return default
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A name outside a kernel, or an attribute of a module (`path` is dotted), and its value."""
+
+    path: str
+    namespace: Namespace
+    name: str
+    value: Any
+
+
+class Captures:
+    """The names that a function finds outside itself."""
+
+    def __init__(self, fn: FunctionType) -> None:
+        code: CodeType = fn.__code__
+        self._globals = fn.__globals__
+        cells = zip(code.co_freevars, fn.__closure__ or (), strict=True)
+        self._cells = {name: _Cell(cell) for name, cell in cells}
+
+    @property
+    def all(self) -> dict[str, Any]:
+        """Globals, with closure variables over them."""
+        cells = {name: cell.get(name, MISSING) for name, cell in self._cells.items()}
+        return {**self._globals, **{n: v for n, v in cells.items() if v is not MISSING}}
+
+    def find(self, name: str) -> tuple[Namespace, Any]:
+        """Return where a name lives and its value (`MISSING` if nowhere)."""
+        if name in self._cells:
+            cell = self._cells[name]
+            return cell, cell.get(name, MISSING)
+        if name in self._globals:
+            return self._globals, self._globals[name]
+        return vars(builtins), getattr(builtins, name, MISSING)
+
+    def lookup(self, name: str) -> Any:
+        """Return what a kernel gets for a name, or raise `CompileError`."""
+        _, value = self.find(name)
+        if value is MISSING:
+            raise CompileError(f"`{name}` is not defined")
+        if _may_be_captured(value) or self._is_declared(name):
+            return unwrap(value)
+        kind = type(value).__name__
+        hint = f"write {name} = tl.constexpr(...) there, or pass it as a tl.constexpr parameter"
+        if isinstance(value, int | float | str):
+            hint = f"write {name} = tl.constexpr({value!r}) there"
+        raise CompileError(
+            f"`{name}` is an ordinary global variable (of type {kind}), which could change after "
+            "the kernel has been compiled",
+            hint=hint,
+        )
+
+    def _is_declared(self, name: str) -> bool:
+        """Whether the module says `name: tl.constexpr = ...`."""
+        annotation = self._globals.get("__annotations__", {}).get(name)
+        if isinstance(annotation, str):
+            return annotation.rpartition(".")[2] == "constexpr"
+        return annotation is constexpr
+
+    def references(self, tree: ast.FunctionDef) -> Iterator[Reference]:
+        """Every name that the body reads from outside, followed through modules and classes."""
+        own = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
+        own |= {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        for path in sorted({path for stmt in tree.body for path in _dotted_names(stmt)}):
+            root, *attributes = path.split(".")
+            if root in own:
+                continue
+            namespace, value = self.find(root)
+            name, seen = root, root
+            for attribute in attributes:
+                if not isinstance(value, ModuleType | type) or not hasattr(value, attribute):
+                    break
+                name, seen = attribute, f"{seen}.{attribute}"
+                namespace = vars(value)
+                value = getattr(value, attribute)
+            if value is not MISSING:
+                yield Reference(seen, namespace, name, value)
+
+
+def _may_be_captured(value: Any) -> bool:
+    if value is None or value is Ellipsis or callable(value):
+        return True
+    if isinstance(value, tuple):
+        return all(map(_may_be_captured, value))
+    return isinstance(value, constexpr | DType | PointerType | TileType | ModuleType | enum.Enum)
+
+
+def _dotted_names(node: ast.AST) -> Iterator[str]:
+    """The names and the chains of attributes in a piece of syntax, each as written."""
+    if isinstance(node, ast.Name):
+        yield node.id
+        return
+    if isinstance(node, ast.Attribute):
+        attributes: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            yield ".".join([inner.id, *reversed(attributes)])
+            return
+    for child in ast.iter_child_nodes(node):
+        yield from _dotted_names(child)

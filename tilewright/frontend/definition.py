@@ -1,0 +1,190 @@
+"""A function of the language before anything is done with it: source, parameters, identity."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Iterable
+from functools import cached_property
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+from tilewright.errors import CompileError, Location
+from tilewright.frontend.builtin import is_builtin
+from tilewright.frontend.captures import Captures, Namespace, Reference
+from tilewright.frontend.constexpr import constexpr
+from tilewright.frontend.liveness import Liveness
+from tilewright.frontend.parameters import Parameter, read_parameters
+from tilewright.frontend.source import SourceReader, SourceText
+
+__all__ = ["Definition"]
+
+
+class Definition:
+    """A Python function written in the language.
+
+    The source is read from its file, or given as `source` for functions made by `exec` or typed at
+    a prompt that keeps none. It is parsed when first needed; a function without source is an error
+    only when used.
+    """
+
+    def __init__(
+        self,
+        fn: FunctionType,
+        *,
+        source: str | None = None,
+        noinline: bool = False,
+        do_not_specialize: Iterable[str | int] = (),
+        do_not_specialize_on_alignment: Iterable[str | int] = (),
+    ) -> None:
+        if not isinstance(fn, FunctionType):
+            raise CompileError(f"a kernel must be a Python function, got {type(fn).__name__}")
+        functools.update_wrapper(cast("Any", self), fn)
+        self.fn = fn
+        self.name = fn.__name__
+        self.noinline = noinline
+        self.doc = fn.__doc__
+        self.captures = Captures(fn)
+        self._reader = SourceReader(fn, source)
+        self._unspecialised = (tuple(do_not_specialize), tuple(do_not_specialize_on_alignment))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.fn.__module__}.{self.fn.__qualname__}>"
+
+    @cached_property
+    def source(self) -> SourceText:
+        """The text and the syntax tree."""
+        return self._reader.read()
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        """Which names are read after which statement."""
+        return Liveness(self.source.tree)
+
+    @cached_property
+    def params(self) -> tuple[Parameter, ...]:
+        """The parameters, in order."""
+        return read_parameters(self.fn, self.captures.all, *self._unspecialised)
+
+    @property
+    def arg_names(self) -> list[str]:
+        return [p.name for p in self.params]
+
+    @property
+    def src(self) -> str:
+        """The source from `def` on, without indentation."""
+        return self.source.dedented
+
+    @property
+    def file(self) -> str:
+        return self._reader.file
+
+    @property
+    def first_line(self) -> int:
+        """The line of the `def`."""
+        return self.source.first_line
+
+    @property
+    def location(self) -> Location:
+        """The place of the `def`."""
+        tree = self.source.tree
+        text = self.source.lines[0]
+        start = len(text) - len(text.lstrip())
+        return Location(self.file, tree.lineno, start, len(text), self.name)
+
+    @cached_property
+    def cache_key(self) -> str:
+        """A digest of all that the function's meaning depends on.
+
+        Its source, name and line, those of the functions it calls (and that they call), and the
+        constants that they read. It is the same in every process and whatever is imported first.
+        """
+        functions = self._reachable
+        parts = [self.fingerprint, *sorted({f.fingerprint for f in functions})]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """What the body reads from outside."""
+        return tuple(self.captures.references(self.source.tree))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of this function alone."""
+        parts = [self.src, self.name, str(self.first_line), str(self.noinline)]
+        parts += [f"{p.name}={value_digest(p.default)}" for p in self.params if p.has_default]
+        parts += [f"{r.path}={value_digest(r.value)}" for r in self.references]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @cached_property
+    def _reachable(self) -> tuple[Definition, ...]:
+        """This function and all those that it can call."""
+        found: dict[Definition, None] = {}
+        pending = [self]
+        while pending:
+            function = pending.pop()
+            if function not in found:
+                found[function] = None
+                values = [r.value for r in function.references]
+                values += [p.default for p in function.params]
+                pending += [v for v in values if isinstance(v, Definition)]
+        return tuple(found)
+
+    @cached_property
+    def _recorded(self) -> tuple[tuple[Namespace, str, Any, str, Definition], ...]:
+        return tuple(
+            (reference.namespace, reference.name, reference.value, reference.path, function)
+            for function in self._reachable
+            for reference in function.references
+            if isinstance(reference.value, constexpr | Definition | int | float | str | tuple)
+            and not isinstance(reference.value, enum.Enum)
+        )
+
+    def check_globals(self) -> None:
+        """Raise `CompileError` if a constant or function that was read has changed since."""
+        for namespace, name, value, path, function in self._recorded:
+            now = namespace.get(name)
+            if now is not value and _identity(now) != _identity(value):
+                raise CompileError(
+                    f"global variable `{path}` of `{function.name}` has changed since it was "
+                    f"compiled: it was {value!r}, now it is {now!r}",
+                    hint="define the kernel again, or pass the value as a tl.constexpr parameter",
+                )
+
+
+def _identity(value: Any) -> str:
+    return value.cache_key if isinstance(value, Definition) else value_digest(value)
+
+
+def value_digest(value: Any) -> str:
+    """Return a text that is equal exactly for equal compile-time values, in every process."""
+    if isinstance(value, constexpr):
+        return f"constexpr({value_digest(value.value)})"
+    if isinstance(value, Definition):
+        return f"function {value.fn.__module__}.{value.fn.__qualname__}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({', '.join(map(value_digest, value))})"
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    if isinstance(value, FunctionType) and not is_builtin(value):
+        return f"python {_qualified_name(value)} {_source_of(value)}"
+    if callable(value):
+        return f"{_qualified_name(value)}"
+    if isinstance(value, enum.Enum):
+        return f"{_qualified_name(type(value))}.{value.name}"
+    return f"{type(value).__name__} {value!r}"
+
+
+def _qualified_name(value: Any) -> str:
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', '')}.{name}"
+
+
+def _source_of(function: FunctionType) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""

@@ -1,0 +1,191 @@
+"""Eager mode: the body of a kernel runs as ordinary Python, every op evaluated at once.
+
+`print`, `breakpoint()` and any debugger work, at the user's own lines. Types and values are those
+of the compiled kernel, because the same functions make the ops.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType, SimpleNamespace, TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tilewright.errors import CompileError, Location, TilewrightError
+from tilewright.frontend import iterators
+from tilewright.frontend.arguments import bind_arguments
+from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.context import Eager, activate
+from tilewright.frontend.definition import Definition
+from tilewright.frontend.expressions import compare_values, join_truths, negate
+from tilewright.frontend.pythonic import elements, python_function
+from tilewright.frontend.rewrite import RUNTIME, rewrite_function
+from tilewright.frontend.semantic import condition, device_assert, to_tensor
+from tilewright.frontend.statements import DECLARED
+from tilewright.frontend.structure import decay, has_tensor
+from tilewright.frontend.tensor import Tensor
+from tilewright.interpreter import Interpreter
+
+__all__ = ["call_eagerly", "run_eagerly"]
+
+
+def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: Interpreter) -> Any:
+    """Run a kernel for the machine's current program and return what it returns.
+
+    Args:
+        function: The kernel.
+        arguments: For each parameter a tensor over an `Evaluated` value, or a compile-time value.
+        machine: Memory, grid and place in it.
+
+    Raises:
+        TilewrightError: With the kernel's line, and the calls that led there.
+    """
+    try:
+        with activate(Eager(machine)):
+            return call_eagerly(function, (), arguments)
+    except TilewrightError as error:
+        error.at(_location(error.__traceback__))
+        raise
+
+
+def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """Call a function of the language in the current eager context."""
+    return _runnable(function)(**bind_arguments(function, args, named))
+
+
+_RUNNABLE: WeakKeyDictionary[Definition, FunctionType] = WeakKeyDictionary()
+
+
+class _Globals(dict[str, Any]):
+    """What the rewritten function sees outside itself, by the rules for kernels."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__({RUNTIME: _Runtime, "__builtins__": builtins})
+        self.definition = definition
+
+    def __missing__(self, name: str) -> Any:
+        value = self.definition.captures.lookup(name)
+        replaced = None if value is print else python_function(value)
+        return value if replaced is None else replaced
+
+
+def _runnable(function: Definition) -> FunctionType:
+    known = _RUNNABLE.get(function)
+    if known is None:
+        source = function.source
+        module = rewrite_function(source.tree, function.liveness)
+        code = compile(module, source.file, "exec", dont_inherit=True)
+        (body,) = (c for c in code.co_consts if isinstance(c, type(code)))
+        known = _RUNNABLE[function] = FunctionType(body, _Globals(function), function.name)
+    return known
+
+
+class _Runtime:
+    """What the rewritten syntax calls; see `tilewright.frontend.rewrite`."""
+
+    DECLARED = DECLARED
+    decay = staticmethod(decay)
+    elements = staticmethod(elements)
+    negate = staticmethod(negate)
+    tuple = tuple
+    bind = staticmethod(to_tensor)
+
+    @staticmethod
+    def bind_declared(old: Any, value: Any) -> Any:
+        return unwrap(value) if old is DECLARED else to_tensor(value)
+
+    @staticmethod
+    def keep(name: str, value: Any) -> Any:
+        if has_tensor(value):
+            raise CompileError(
+                f"`{name}` is declared as tl.constexpr, but its value is known only when the "
+                "kernel runs"
+            )
+        return unwrap(value)
+
+    @staticmethod
+    def unpack(value: Any, pattern: Any) -> Any:
+        if pattern is None:
+            return to_tensor(value)
+        if not isinstance(value, builtins.tuple):
+            raise CompileError(f"cannot unpack {value!r}: it is no tuple")
+        if len(value) != len(pattern):
+            raise CompileError(f"cannot unpack {len(value)} values into {len(pattern)} names")
+        return builtins.tuple(map(_Runtime.unpack, value, pattern))
+
+    @staticmethod
+    def both(first: Any, *others: Callable[[], Any]) -> Any:
+        return join_truths(True, first, others, _call)
+
+    @staticmethod
+    def either(first: Any, *others: Callable[[], Any]) -> Any:
+        return join_truths(False, first, others, _call)
+
+    @staticmethod
+    def chain(left: Any, *links: builtins.tuple[str, Callable[[], Any]]) -> Any:
+        def link(pair: builtins.tuple[str, Callable[[], Any]]) -> Any:
+            nonlocal left
+            right = pair[1]()
+            result = compare_values(getattr(ast, pair[0]), left, right)
+            left = right
+            return result
+
+        first, *others = links
+        return join_truths(True, link(first), others, link)
+
+    @staticmethod
+    def choose(test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        if isinstance(test, Tensor):
+            return to_tensor((then if bool(condition(test)) else other)())
+        return (then if test else other)()
+
+    @staticmethod
+    def iterate(over: Any) -> Any:
+        return over if isinstance(over, iterators.range) else builtins.tuple(elements(over))
+
+    @staticmethod
+    def is_dynamic(value: Any) -> bool:
+        if isinstance(value, iterators.condition):
+            value = value.condition
+        return isinstance(value, Tensor | iterators.range)
+
+    @staticmethod
+    def result(value: Any, is_dynamic: bool) -> Any:
+        return decay(value) if is_dynamic else unwrap(value)
+
+    @staticmethod
+    def check(test: Any, message: Any) -> None:
+        device_assert(test, message)
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+def _location(traceback: TracebackType | None) -> Location | None:
+    """Return the innermost place in a kernel that a traceback leads to."""
+    place: Location | None = None
+    for definition, code_name, node in _kernel_frames(traceback):
+        # A lambda or generator is a part of the function around it, not a call.
+        is_part = code_name.startswith("<") and place is not None
+        caller = place.caller if is_part and place is not None else place
+        place = definition.source.locate(node, definition.name, caller)
+    return place
+
+
+def _kernel_frames(traceback: TracebackType | None) -> Iterator[tuple[Definition, str, Any]]:
+    while traceback is not None:
+        namespace, code = traceback.tb_frame.f_globals, traceback.tb_frame.f_code
+        if isinstance(namespace, _Globals):
+            positions = list(code.co_positions())[traceback.tb_lasti // 2]
+            line, end_line, column, end_column = positions
+            node = SimpleNamespace(
+                lineno=line or traceback.tb_lineno,
+                end_lineno=end_line,
+                col_offset=column or 0,
+                end_col_offset=end_column,
+            )
+            yield namespace.definition, code.co_name, node
+        traceback = traceback.tb_next

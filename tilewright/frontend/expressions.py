@@ -1,0 +1,280 @@
+"""Expressions: Python's operators on compile-time values and on tensors."""
+# ruff: noqa: N802 - visitors are named for the nodes they visit
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tilewright.errors import CompileError, TilewrightError
+from tilewright.frontend.branches import VALUE, Branches
+from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.pythonic import elements
+from tilewright.frontend.semantic import condition, logical_and, logical_not, logical_or, to_tensor
+from tilewright.frontend.structure import has_tensor
+from tilewright.frontend.tensor import Tensor
+
+__all__ = ["Expressions", "apply_binary", "compare_values", "join_truths", "negate"]
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.MatMult: operator.matmul,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+
+_INSTEAD = {
+    "Lambda": ("lambda", "write a function with @tilewright.jit and pass it by name"),
+    "Dict": ("a dict", "use a tuple, or separate names"),
+    "Set": ("a set", "use a tuple"),
+    "DictComp": ("a dict comprehension", "use a list comprehension over a tuple"),
+    "SetComp": ("a set comprehension", "use a list comprehension over a tuple"),
+    "Yield": ("yield", "return a tuple"),
+    "YieldFrom": ("yield", "return a tuple"),
+    "Await": ("await", "a kernel has no coroutines"),
+}
+
+
+def apply_binary(kind: type[ast.operator], a: Any, b: Any) -> Any:
+    """Apply a binary operator, tensors deciding for themselves."""
+    return _BINARY[kind](a, b)
+
+
+def compare_values(kind: type[ast.cmpop], a: Any, b: Any) -> Any:
+    """Compare two values; membership is for compile-time values."""
+    if kind in {ast.In, ast.NotIn}:
+        if has_tensor(a) or has_tensor(b):
+            raise CompileError(
+                "`in` needs compile-time values", hint="compare with == and join with | instead"
+            )
+        return (a in b) == (kind is ast.In)
+    return _COMPARE[kind](a, b)
+
+
+def join_truths(
+    is_and: bool, result: Any, others: Iterable[Any], evaluate: Callable[[Any], Any]
+) -> Any:
+    """Join truths as `and` and `or` do: compile-time ones short-circuit, tensors do not."""
+    for other in others:
+        if isinstance(result, Tensor):
+            result = (logical_and if is_and else logical_or)(result, evaluate(other))
+        elif bool(result) != is_and:
+            return result
+        else:
+            result = evaluate(other)
+    return result
+
+
+def negate(value: Any) -> Any:
+    """Return `not value`."""
+    return logical_not(value) if isinstance(value, Tensor) else not value
+
+
+class Expressions(Branches):
+    """Everything that has a value, calls excepted."""
+
+    def expression(self, node: ast.expr) -> Any:
+        kind = type(node).__name__
+        visit = getattr(self, f"visit_{kind}", None)
+        with self.at(node):
+            if visit is None:
+                name, hint = _INSTEAD.get(kind, (kind, ""))
+                raise CompileError(f"{name} is not part of the language", hint=hint)
+            return unwrap(visit(node))
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return self.read(node.id)
+
+    def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self.items(node.elts))
+
+    def visit_List(self, node: ast.List) -> tuple[Any, ...]:
+        return tuple(self.items(node.elts))
+
+    def items(self, nodes: Iterable[ast.expr]) -> Iterator[Any]:
+        """The values of a display or of arguments, with `*tuple` spread out."""
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                with self.at(node):
+                    yield from elements(self.expression(node.value))
+            else:
+                yield self.expression(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        left, right = self.expression(node.left), self.expression(node.right)
+        return apply_binary(type(node.op), left, right)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        operand = self.expression(node.operand)
+        if isinstance(node.op, ast.Not):
+            return negate(operand)
+        return _UNARY[type(node.op)](operand)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        is_and = isinstance(node.op, ast.And)
+        first, *others = node.values
+        return join_truths(is_and, self.expression(first), others, self.expression)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        left = self.expression(node.left)
+
+        def link(pair: tuple[ast.cmpop, ast.expr]) -> Any:
+            nonlocal left
+            kind, right_node = pair
+            right = self.expression(right_node)
+            result = compare_values(type(kind), left, right)
+            left = right
+            return result
+
+        first, *others = zip(node.ops, node.comparators, strict=True)
+        return join_truths(True, link(first), others, link)
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        test = self.expression(node.test)
+        if not isinstance(test, Tensor):
+            return self.expression(node.body if test else node.orelse)
+        with self.at(node.test):
+            chooser = condition(test)
+
+        def arm(side: ast.expr) -> None:
+            self.names[VALUE] = to_tensor(self.expression(side))
+
+        outer = self.names.pop(VALUE, None)
+        then = self.arm(lambda: arm(node.body))
+        other = self.arm(lambda: arm(node.orelse))
+        self.join(chooser.value, then, other)
+        value = self.names.pop(VALUE)
+        if outer is not None:
+            self.names[VALUE] = outer
+        return value
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        value = self.expression(node.value)
+        try:
+            return getattr(value, node.attr)
+        except AttributeError:
+            what = f"{type(value).__name__} {value!r}"
+            raise CompileError(
+                f"a value of type {value.value.type} has no attribute `{node.attr}`"
+                if isinstance(value, Tensor)
+                else f"{what} has no attribute `{node.attr}`",
+                hint=_attribute_hint(value, node.attr),
+            ) from None
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        return self.expression(node.value)[self.expression(node.slice)]
+
+    def visit_Slice(self, node: ast.Slice) -> slice:
+        parts = (node.lower, node.upper, node.step)
+        return slice(*(None if part is None else self.expression(part) for part in parts))
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        self.assign(node.target, self.expression(node.value))
+        return self.read(node.target.id)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> str:
+        return "".join(map(self.expression, node.values))
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> str:
+        value = self.expression(node.value)
+        conversions: dict[int, Callable[[Any], str]] = {114: repr, 115: str, 97: ascii}
+        convert = conversions.get(node.conversion)
+        spec = "" if node.format_spec is None else self.expression(node.format_spec)
+        return format(value if convert is None else convert(value), spec)
+
+    def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:
+        outer = self.names
+        self.names = dict(outer)
+        try:
+            return tuple(self._comprehended(node.elt, node.generators))
+        finally:
+            self.names = outer
+
+    visit_GeneratorExp = visit_ListComp  # noqa: N815 - the name of the node
+
+    def _comprehended(
+        self, element: ast.expr, generators: list[ast.comprehension]
+    ) -> Iterator[Any]:
+        if not generators:
+            yield self.expression(element)
+            return
+        generator, *inner = generators
+        with self.at(generator.iter):
+            items = elements(self.expression(generator.iter))
+        for item in items:
+            self.bind_pattern(generator.target, item)
+            if all(self._known_truth(test) for test in generator.ifs):
+                yield from self._comprehended(element, inner)
+
+    def bind_pattern(self, target: ast.expr, value: Any) -> None:
+        """Bind the target of a comprehension or an unrolled loop: compile-time values stay so."""
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            items = self.unpacked(target, value)
+            for inner, item in zip(target.elts, items, strict=True):
+                self.bind_pattern(inner, item)
+        else:
+            with self.at(target):
+                raise CompileError("only names and tuples of names can be bound here")
+
+    def unpacked(self, target: ast.Tuple | ast.List, value: Any) -> tuple[Any, ...]:
+        """Return the items of a value for a target of several names."""
+        with self.at(target):
+            if any(isinstance(t, ast.Starred) for t in target.elts):
+                raise CompileError(
+                    "a starred target is not part of the language", hint="name every item"
+                )
+            if not isinstance(value, tuple):
+                text = f"type {value.value.type}" if isinstance(value, Tensor) else repr(value)
+                raise CompileError(f"cannot unpack a value of {text}: it is no tuple")
+            if len(value) != len(target.elts):
+                raise CompileError(
+                    f"cannot unpack {len(value)} values into {len(target.elts)} names"
+                )
+            return value
+
+    def _known_truth(self, test: ast.expr) -> bool:
+        value = self.expression(test)
+        with self.at(test):
+            return bool(value)
+
+
+def _attribute_hint(value: Any, name: str) -> str:
+    try:
+        names = [n for n in dir(value) if not n.startswith("_")]
+    except TilewrightError:
+        names = []
+    close = [n for n in names if n.lower() == name.lower() or n.startswith(name[:4])]
+    return f"did you mean {', '.join(close[:3])}?" if close else ""

@@ -1,0 +1,177 @@
+"""The state of reading one function: names, places, jumps taken, and the arms of branches.
+
+`break`, `continue` and `return` become data: a flag says whether the jump was taken, and what
+follows runs only where it was not. Flags live among the names, under Python's keywords, so that
+branches and loops hand them on as they do variables. A flag is a Python bool where that is known,
+else an i1 tensor.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilewright.errors import CompileError, Location, TilewrightError
+from tilewright.frontend.definition import Definition
+from tilewright.frontend.structure import Unusable, rename
+from tilewright.frontend.tensor import Tensor
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Block, Op, Value
+from tilewright.ir.types import DTYPES, TileType
+from tilewright.ops import Full, Invert, Or
+
+__all__ = ["BREAK", "CONTINUE", "FLAGS", "RESULT", "RETURN", "Arm", "Frame", "Session"]
+
+RETURN, BREAK, CONTINUE = FLAGS = ("return", "break", "continue")
+RESULT = "return value"
+BOOL = TileType(DTYPES["i1"])
+
+
+class Session(Protocol):
+    """What a frame asks of the trace it belongs to."""
+
+    def call(
+        self, function: Definition, args: Sequence[Any], named: Mapping[str, Any], place: Location
+    ) -> Any:
+        """Call another function of the language and return its result."""
+
+
+@dataclass
+class Arm:
+    """One way that a program can take: what it computes, and the names at its end."""
+
+    block: Block
+    names: dict[str, Any]
+    ended: bool
+
+    @property
+    def returned(self) -> bool:
+        """Whether it certainly ends in a `return` (or a jump that cannot be of a loop)."""
+        return self.ended and self.names[BREAK] is False and self.names[CONTINUE] is False
+
+
+class Frame:
+    """Base of the visitor: what its themes (expressions, calls, branches, loops) share."""
+
+    def __init__(
+        self, function: Definition, session: Session, builder: Builder, caller: Location | None
+    ) -> None:
+        self.function = function
+        self.session = session
+        self.builder = builder
+        self.caller = caller
+        self.names: dict[str, Any] = dict.fromkeys(FLAGS, False)
+        self.ended = False
+        self.bound_at: dict[str, Location] = {}
+        # Names whose values a `break` or `continue` takes along.
+        self.edge: frozenset[str] = frozenset()
+
+    # What the themes provide.
+
+    def expression(self, node: ast.expr) -> Any:
+        """Return the value of an expression."""
+        raise NotImplementedError
+
+    def sequence(self, statements: Sequence[ast.stmt], live: frozenset[str]) -> None:
+        """Run statements; `live` are the names that are read after them."""
+        raise NotImplementedError
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """Bind a target to a value."""
+        raise NotImplementedError
+
+    # Places and errors.
+
+    def place(self, node: ast.AST) -> Location:
+        return self.function.source.locate(node, self.function.name, self.caller)
+
+    @contextlib.contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Stamp ops and errors with the place of a node."""
+        outer = self.builder.location
+        self.builder.location = place = self.place(node)
+        try:
+            yield
+        except TilewrightError as error:
+            error.at(place)
+            raise
+        except RecursionError:
+            raise CompileError("the kernel is nested too deeply", location=place) from None
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            raise CompileError(message, location=place) from error
+        finally:
+            self.builder.location = outer
+
+    # Names.
+
+    def read(self, name: str) -> Any:
+        """Return the value of a name, or raise `CompileError` saying why it has none."""
+        if name not in self.names:
+            if name in self.function.liveness.local_names:
+                raise CompileError(f"`{name}` is used before it is assigned")
+            return self.function.captures.lookup(name)
+        value = self.names[name]
+        if isinstance(value, Unusable):
+            raise CompileError(value.reason_for(name), hint=value.hint_for(name))
+        return value
+
+    def bind(self, name: str, value: Any) -> None:
+        rename(value, name)
+        self.names[name] = value
+        if self.builder.location is not None:
+            self.bound_at[name] = self.builder.location
+
+    # Ops on values.
+
+    def emit(self, op: Op) -> tuple[Value, ...]:
+        return self.builder.emit(op).results
+
+    def value(self, op: Op) -> Value:
+        (result,) = self.emit(op)
+        return result
+
+    def flag_value(self, flag: bool | Tensor) -> Value:
+        """Return a flag as an IR value."""
+        return flag.value if isinstance(flag, Tensor) else self.value(Full(flag, BOOL))
+
+    def any_flag(self, names: Mapping[str, Any], *flags: str) -> bool | Tensor:
+        """Return whether one of the flags is set in `names`."""
+        result: bool | Tensor = False
+        for name in flags:
+            flag = names[name]
+            if flag is True or result is True:
+                result = True
+            elif result is False:
+                result = flag
+            elif flag is not False:
+                result = Tensor(self.value(Or(result.value, flag.value)))
+        return result
+
+    def negated(self, flag: Tensor) -> Value:
+        return self.value(Invert(flag.value))
+
+    def arm(self, run: Callable[[], None], block: Block | None = None) -> Arm:
+        """Run something into a block of its own, on a copy of the names."""
+        outer = self.names, self.ended
+        self.names, self.ended = dict(self.names), False
+        block = block or Block()
+        try:
+            with self.builder.inside(block):
+                run()
+            return Arm(block, self.names, self.ended)
+        finally:
+            self.names, self.ended = outer
+
+    def resume(self, arm: Arm, run: Callable[[], None]) -> None:
+        """Go on in an arm where it stopped."""
+        outer = self.names
+        self.names = arm.names
+        try:
+            more = self.arm(run, arm.block)
+        finally:
+            self.names = outer
+        arm.names, arm.ended = more.names, more.ended

@@ -1,0 +1,43 @@
+"""`KernelFunction`: what `@jit` makes of a Python function, callable inside kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any, cast
+
+from tilewright.errors import CompileError
+from tilewright.frontend.context import Tracing, current
+from tilewright.frontend.definition import Definition
+from tilewright.frontend.eager import call_eagerly
+from tilewright.frontend.trace import call_traced, combine_block
+from tilewright.ir.core import Block
+from tilewright.ir.types import TileType
+
+__all__ = ["KernelFunction", "device_function"]
+
+
+class KernelFunction(Definition):
+    """A function of the language; calling it works inside a kernel only."""
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function from within a kernel, in the executor that the kernel runs on."""
+        try:
+            context = current()
+        except CompileError:
+            raise CompileError(
+                f"`{self.name}` is a kernel: it cannot be called like a Python function",
+                hint=f"launch it with {self.name}[grid](...), or call it from another kernel",
+            ) from None
+        if isinstance(context, Tracing):
+            return call_traced(self, args, named)
+        return call_eagerly(self, args, named)
+
+    def combine_block(self, element_types: Sequence[TileType]) -> Block:
+        """Return the region that combines two elements of each type, for `Reduce` and `Scan`."""
+        return combine_block(self, element_types)
+
+
+def device_function(fn: object) -> KernelFunction:
+    """Mark a function of the standard library that is written in the language itself."""
+    return KernelFunction(cast("FunctionType", fn))

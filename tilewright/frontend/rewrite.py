@@ -1,0 +1,295 @@
+"""The syntax tree of a kernel, changed so that Python itself can run it with the kernel's meaning.
+
+Lines and columns stay, so that tracebacks and debuggers show the user's source. Functions of
+`RUNTIME` do what Python's syntax does otherwise in a kernel:
+
+======================  =================================================
+in the kernel           run as
+======================  =================================================
+`x = e`                 `x = RUNTIME.bind(e)`
+`x, y = e`              `x, y = RUNTIME.unpack(e, (None, None))`
+`a and b`               `RUNTIME.both(a, lambda: b)`
+`a < b < c`             `RUNTIME.chain(a, ("Lt", lambda: b), ("Lt", lambda: c))`
+`a if c else b`         `RUNTIME.choose(c, lambda: a, lambda: b)`
+`for i in e:`           `for i in RUNTIME.iterate(e):`
+`return e`              `return RUNTIME.result(e, dynamic)`
+======================  =================================================
+
+Where compiling turns compile-time values into tensors (a name that a loop carries, or that a
+branch on a runtime value rebinds), so does the rewritten function.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tilewright.frontend.liveness import Liveness, assigned_names, declares_constexpr
+
+__all__ = ["RUNTIME", "rewrite_function"]
+
+RUNTIME = "__tilewright__"
+_IS_DYNAMIC = "__dynamic_return__"
+
+
+def rewrite_function(tree: ast.FunctionDef, liveness: Liveness) -> ast.Module:
+    """Return a module that defines the function; all its parameters take keywords."""
+    rewriter = _Rewriter(tree, liveness)
+    body = [_assignment(_IS_DYNAMIC, ast.Constant(False)), *rewriter.block(tree.body)]
+    parameters = [node for node in ast.walk(tree.args) if isinstance(node, ast.arg)]
+    arguments = ast.arguments(
+        posonlyargs=[],
+        args=[ast.copy_location(ast.arg(arg=p.arg), p) for p in parameters],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
+    function = ast.parse(f"def {tree.name}(): pass").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.args, function.body = arguments, body
+    ast.copy_location(function, tree)
+    module = ast.Module([function], type_ignores=[])
+    return ast.fix_missing_locations(module)
+
+
+def _assignment(name: str, value: ast.expr) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _runtime(function: str, *arguments: ast.expr) -> ast.expr:
+    place = ast.Attribute(ast.Name(RUNTIME, ast.Load()), function, ast.Load())
+    return ast.Call(place, list(arguments), [])
+
+
+def _later(value: ast.expr) -> ast.expr:
+    """Wrap an expression that may not have to be evaluated."""
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(nothing, value)
+
+
+def _located(new: Any, old: ast.AST) -> Any:
+    """Give a new node, and those inside it that have none, the place of an old one."""
+    for node in ast.walk(new):
+        if isinstance(node, ast.stmt | ast.expr | ast.excepthandler) and not hasattr(
+            node, "lineno"
+        ):
+            ast.copy_location(node, old)
+    return new
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, tree: ast.FunctionDef, liveness: Liveness) -> None:
+        self._liveness = liveness
+        self._count = 0
+        self._declared = {
+            node.target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.value is None
+            and declares_constexpr(node)
+        }
+
+    def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        result: list[ast.stmt] = []
+        for statement in statements:
+            new = self.visit(statement)
+            result += new if isinstance(new, list) else [new]
+        return result
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"__condition_{self._count}__"
+
+    # Bindings.
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        value = self.visit(node.value)
+        if len(node.targets) == 1:
+            return self._bound(node, node.targets[0], value)
+        name = self._name()
+        first = _located(_assignment(name, value), node)
+        return [
+            first,
+            *(
+                self._bound(node, target, _located(ast.Name(name, ast.Load()), node))
+                for target in node.targets
+            ),
+        ]
+
+    def _bound(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
+        if isinstance(target, ast.Tuple | ast.List):
+            value = _runtime("unpack", value, _pattern(target))
+        elif isinstance(target, ast.Name):
+            value = self._bind_name(target.id, value)
+        bound: ast.stmt = _located(ast.Assign([target], value), node)
+        return bound
+
+    def _bind_name(self, name: str, value: ast.expr) -> ast.expr:
+        if name in self._declared:
+            return _runtime("bind_declared", ast.Name(name, ast.Load()), value)
+        return _runtime("bind", value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        value = ast.copy_location(ast.BinOp(old, node.op, self.visit(node.value)), node)
+        return self._bound(node, node.target, value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        if not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        keeps = declares_constexpr(node)
+        if node.value is None:
+            declared = ast.Attribute(ast.Name(RUNTIME, ast.Load()), "DECLARED", ast.Load())
+            new = _assignment(node.target.id, declared) if keeps else ast.Pass()
+            return _located(new, node)
+        value = self.visit(node.value)
+        if keeps:
+            name = ast.Constant(node.target.id)
+            return _located(_assignment(node.target.id, _runtime("keep", name, value)), node)
+        return self._bound(node, node.target, value)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        value = self._bind_name(node.target.id, self.visit(node.value))
+        return _located(ast.NamedExpr(node.target, value), node)
+
+    # Expressions.
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        first, *others = map(self.visit, node.values)
+        function = "both" if isinstance(node.op, ast.And) else "either"
+        return _located(_runtime(function, first, *map(_later, others)), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return _located(_runtime("negate", operand), node)
+        return ast.copy_location(ast.UnaryOp(node.op, operand), node)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        left, *others = map(self.visit, [node.left, *node.comparators])
+        links = [
+            ast.Tuple([ast.Constant(type(kind).__name__), _later(other)], ast.Load())
+            for kind, other in zip(node.ops, others, strict=True)
+        ]
+        return _located(_runtime("chain", left, *links), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        test, then, other = map(self.visit, (node.test, node.body, node.orelse))
+        return _located(_runtime("choose", test, _later(then), _later(other)), node)
+
+    def visit_List(self, node: ast.List) -> Any:
+        if isinstance(node.ctx, ast.Store):
+            return node
+        return ast.copy_location(ast.Tuple(list(map(self.visit, node.elts)), node.ctx), node)
+
+    def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Any:
+        inner = ast.GeneratorExp(self.visit(node.elt), list(map(self.visit, node.generators)))
+        return _located(_runtime("tuple", inner), node)
+
+    visit_GeneratorExp = visit_ListComp  # noqa: N815 - the name of the node
+
+    def visit_comprehension(self, node: ast.comprehension) -> Any:
+        items = _located(_runtime("elements", self.visit(node.iter)), node.iter)
+        return ast.comprehension(node.target, items, list(map(self.visit, node.ifs)), 0)
+
+    # Control flow.
+
+    def visit_If(self, node: ast.If) -> Any:
+        name = self._name()
+        test = _located(_assignment(name, self.visit(node.test)), node.test)
+        chosen = ast.copy_location(ast.Name(name, ast.Load()), node.test)
+        branch = ast.If(chosen, self.block(node.body), self.block(node.orelse))
+        merged = [
+            n for n in assigned_names([*node.body, *node.orelse]) if n in self._liveness.after[node]
+        ]
+        if _jumps(node.body) or _jumps(node.orelse):
+            merged = []
+        return [
+            test,
+            *self._note_return(node, name),
+            ast.copy_location(branch, node),
+            *self._decayed(node, name, merged),
+        ]
+
+    def visit_For(self, node: ast.For) -> Any:
+        name = self._name()
+        over = _located(_assignment(name, _runtime("iterate", self.visit(node.iter))), node.iter)
+        source = ast.copy_location(ast.Name(name, ast.Load()), node.iter)
+        loop = ast.For(node.target, source, self.block(node.body), self.block(node.orelse))
+        return [
+            over,
+            *self._note_return(node, name),
+            *self._decayed(node, name, self._carried(node)),
+            ast.copy_location(loop, node),
+        ]
+
+    def visit_While(self, node: ast.While) -> Any:
+        name = self._name()
+        body = [*self._note_return(node, name), *self.block(node.body)]
+        asked = ast.NamedExpr(ast.Name(name, ast.Store()), self.visit(node.test))
+        loop = ast.While(_located(asked, node.test), body, self.block(node.orelse))
+        return [*self._decayed(node, None, self._carried(node)), ast.copy_location(loop, node)]
+
+    def _carried(self, node: ast.For | ast.While) -> list[str]:
+        head = self._liveness.head[node]
+        own = assigned_names([node.target]) if isinstance(node, ast.For) else []
+        return [n for n in assigned_names(node.body) if n in head and n not in own]
+
+    def _note_return(self, node: ast.stmt, condition: str) -> Iterable[ast.stmt]:
+        """Remember that which `return` is reached depends on a runtime value."""
+        if not any(isinstance(n, ast.Return) for n in ast.walk(node)):
+            return
+        known = ast.Name(_IS_DYNAMIC, ast.Load())
+        new = ast.BoolOp(ast.Or(), [known, _runtime("is_dynamic", ast.Name(condition, ast.Load()))])
+        yield _located(_assignment(_IS_DYNAMIC, new), node)
+
+    def _decayed(
+        self, node: ast.stmt, condition: str | None, names: Sequence[str]
+    ) -> Iterable[ast.stmt]:
+        """Turn compile-time values of names into tensors where the condition is a runtime value."""
+        if not names:
+            return
+        body: list[ast.stmt] = [
+            ast.Try(
+                [_assignment(name, _runtime("decay", ast.Name(name, ast.Load())))],
+                [ast.ExceptHandler(ast.Name("NameError", ast.Load()), None, [ast.Pass()])],
+                [],
+                [],
+            )
+            for name in names
+        ]
+        if condition is None:
+            yield from (_located(statement, node) for statement in body)
+            return
+        test = _runtime("is_dynamic", ast.Name(condition, ast.Load()))
+        yield _located(ast.If(test, body, []), node)
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        if node.value is None:
+            return node
+        value = _runtime("result", self.visit(node.value), ast.Name(_IS_DYNAMIC, ast.Load()))
+        return _located(ast.Return(value), node)
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        message = ast.Constant("") if node.msg is None else self.visit(node.msg)
+        return _located(ast.Expr(_runtime("check", self.visit(node.test), message)), node)
+
+
+def _jumps(body: Sequence[ast.stmt]) -> bool:
+    """Whether a branch certainly ends in a jump."""
+    if not body:
+        return False
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return _jumps(last.body) and _jumps(last.orelse)
+    return isinstance(last, ast.Return | ast.Break | ast.Continue)
+
+
+def _pattern(target: ast.expr) -> ast.expr:
+    if isinstance(target, ast.Tuple | ast.List):
+        return ast.Tuple(list(map(_pattern, target.elts)), ast.Load())
+    return ast.Constant(None)

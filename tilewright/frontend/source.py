@@ -1,0 +1,131 @@
+"""The text of a kernel: where it is found, its syntax tree, and places in it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import linecache
+import re
+import textwrap
+import tokenize
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+
+from tilewright.errors import CompileError, Location
+
+__all__ = ["SourceReader", "SourceText"]
+
+_UNAVAILABLE_HINT = (
+    "write the function to a file, or pass its text: @tilewright.jit(source=...), "
+    "which must hold the `def` as it was executed"
+)
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """The lines of one function as written (indentation included), from its `def` on."""
+
+    file: str
+    first_line: int
+    text: str
+    tree: ast.FunctionDef = field(repr=False)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def dedented(self) -> str:
+        return textwrap.dedent(self.text)
+
+    def locate(self, node: ast.AST, function: str, caller: Location | None) -> Location:
+        """Return the place of a node; columns of the syntax tree count bytes, ours characters."""
+        line = getattr(node, "lineno", self.first_line)
+        end_line = getattr(node, "end_lineno", line)
+        start: int = getattr(node, "col_offset", 0)
+        end: int | None = getattr(node, "end_col_offset", None)
+        index = line - self.first_line
+        raw = self.lines[index].encode() if 0 <= index < len(self.lines) else b""
+        if end_line != line or end is None:
+            end = len(raw)
+        column = len(raw[:start].decode(errors="replace"))
+        end_column = len(raw[:end].decode(errors="replace"))
+        return Location(self.file, line, column, end_column, function, caller)
+
+
+class SourceReader:
+    """Finds the source of a function: remembers the file as it is now, parses when asked to.
+
+    The file may be edited while the program runs; the lines are those that were there at
+    decoration.
+    """
+
+    def __init__(self, fn: FunctionType, source: str | None) -> None:
+        self._fn = fn
+        self._code = inspect.unwrap(fn).__code__
+        self._given = source
+        self._lines: list[str] = []
+        if source is None:
+            linecache.checkcache(self._code.co_filename)
+            self._lines = linecache.getlines(self._code.co_filename, fn.__globals__)
+
+    @property
+    def file(self) -> str:
+        """The absolute path, or the name that the source has where it is no file."""
+        if self._given is not None:
+            digest = hashlib.sha256(self._given.encode()).hexdigest()[:12]
+            return f"<source of {self._fn.__name__} {digest}>"
+        name = self._code.co_filename
+        return name if name.startswith("<") else str(Path(name).absolute())
+
+    def read(self) -> SourceText:
+        """Return the source, or raise `CompileError` where there is none."""
+        if self._fn.__name__ == "<lambda>":
+            raise CompileError("a lambda cannot be a kernel", hint="write it with `def`")
+        if self._given is not None:
+            lines = textwrap.dedent(self._given).splitlines(keepends=True)
+            linecache.cache[self.file] = (len(self._given), None, lines, self.file)
+            text = self._find(lines, [i for i, x in enumerate(lines) if re.match(r"@|def\b", x)])
+        else:
+            text = self._find(self._lines, [self._code.co_firstlineno - 1])
+        if text is None:
+            raise CompileError(
+                f"the source of `{self._fn.__name__}` is not available (it comes from "
+                f"{self._code.co_filename}, line {self._code.co_firstlineno}), and a kernel is "
+                "compiled from its source",
+                hint=_UNAVAILABLE_HINT,
+            )
+        return text
+
+    def _find(self, lines: list[str], starts: list[int]) -> SourceText | None:
+        for start in starts:
+            if start < len(lines) and (tree := self._parse(lines, start)) is not None:
+                assert tree.end_lineno is not None
+                text = "".join(lines[tree.lineno - 1 : tree.end_lineno])
+                tree.decorator_list = []
+                return SourceText(self.file, tree.lineno, text, tree)
+        return None
+
+    def _parse(self, lines: list[str], start: int) -> ast.FunctionDef | None:
+        """Parse the function whose decorators or `def` begin at a line; None if it is not ours."""
+        try:
+            block = "".join(inspect.getblock(lines[start:]))
+            # An indented function is parsed below an `if`, so that its columns stay as they are.
+            indented = block[:1].isspace()
+            tree = ast.parse(f"if True:\n{block}" if indented else block)
+        except (SyntaxError, ValueError, tokenize.TokenError):
+            return None
+        body = tree.body
+        if indented and isinstance(body[0], ast.If):
+            body = body[0].body
+        function = body[0] if body else None
+        if not isinstance(function, ast.FunctionDef) or function.name != self._code.co_name:
+            return None
+        arguments = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        if tuple(arguments) != self._code.co_varnames[: self._code.co_argcount]:
+            return None
+        ast.increment_lineno(function, start - 1 if indented else start)
+        return function

@@ -1,0 +1,202 @@
+"""Statements, and the order in which they run: the whole visitor."""
+# ruff: noqa: N802 - visitors are named for the nodes they visit
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.errors import CompileError
+from tilewright.frontend.expressions import apply_binary
+from tilewright.frontend.frame import BREAK, CONTINUE, FLAGS, RESULT, RETURN
+from tilewright.frontend.liveness import declares_constexpr
+from tilewright.frontend.loops import Loops
+from tilewright.frontend.semantic import condition, device_assert, to_tensor
+from tilewright.frontend.structure import Unusable, leaves
+from tilewright.frontend.tensor import Tensor
+
+__all__ = ["Visitor"]
+
+_INSTEAD = {
+    "FunctionDef": ("a function inside a kernel", "define it outside, with @tilewright.jit"),
+    "AsyncFunctionDef": ("a coroutine", "define a function outside, with @tilewright.jit"),
+    "ClassDef": ("a class inside a kernel", "define it outside"),
+    "Import": ("import inside a kernel", "import at the top of the file"),
+    "ImportFrom": ("import inside a kernel", "import at the top of the file"),
+    "Try": ("try", "a kernel raises nothing; use tl.device_assert or a mask"),
+    "TryStar": ("try", "a kernel raises nothing; use tl.device_assert or a mask"),
+    "Raise": ("raise", "use tl.device_assert, or tl.static_assert for compile-time conditions"),
+    "With": ("with", ""),
+    "AsyncWith": ("with", ""),
+    "AsyncFor": ("async for", "use for"),
+    "Global": ("global", "pass the value as a parameter, or read a tl.constexpr global"),
+    "Nonlocal": ("nonlocal", "pass the value as a parameter"),
+    "Delete": ("del", "bind another name"),
+    "Match": ("match", "use if and elif"),
+}
+
+DECLARED = Unusable("`{name}` is declared as tl.constexpr, but not assigned yet")
+
+
+class Visitor(Loops):
+    """Reads one function into the builder's block."""
+
+    def run(self) -> Any:
+        """Run the body; return the function's result, compile-time values as they are."""
+        self.sequence(self.function.source.tree.body, frozenset())
+        result = self.names.get(RESULT)
+        if result is not None and not self.ended:
+            raise CompileError(
+                f"`{self.function.name}` returns a value on some paths and nothing on others",
+                location=self.function.location,
+                hint="end the function with a return of the same type",
+            )
+        return result
+
+    def sequence(self, statements: Sequence[ast.stmt], live: frozenset[str]) -> None:
+        for i, statement in enumerate(statements):
+            if self.ended:
+                return
+            jumped = self.any_flag(self.names, *FLAGS)
+            if isinstance(jumped, Tensor):
+                self.guarded(jumped, partial(self.sequence, statements[i:], live), live)
+                return
+            with self.at(statement):
+                if self._statement(statement, statements[i + 1 :], live):
+                    return
+
+    def _statement(
+        self, statement: ast.stmt, rest: Sequence[ast.stmt], live: frozenset[str]
+    ) -> bool:
+        """Run one statement; return whether it has also run the rest of its list."""
+        if isinstance(statement, ast.If):
+            return self._if(statement, rest, live)
+        kind = type(statement).__name__
+        visit = getattr(self, f"visit_{kind}", None)
+        if visit is None:
+            name, hint = _INSTEAD.get(kind, (kind, ""))
+            raise CompileError(f"{name} is not part of the language", hint=hint)
+        visit(statement)
+        return False
+
+    def _if(self, node: ast.If, rest: Sequence[ast.stmt], live: frozenset[str]) -> bool:
+        test = self.expression(node.test)
+        after = self.function.liveness.after[node]
+        if not isinstance(test, Tensor):
+            with self.at(node.test):
+                taken = node.body if _known_condition(test) else node.orelse
+            self.sequence(taken, after)
+            return False
+        with self.at(node.test):
+            chooser = condition(test)
+        return self.branch(
+            chooser,
+            lambda: self.sequence(node.body, after),
+            lambda: self.sequence(node.orelse, after),
+            rest,
+            after,
+            live,
+        )
+
+    # Jumps.
+
+    def visit_Return(self, node: ast.Return) -> None:
+        self.names[RESULT] = None if node.value is None else self.expression(node.value)
+        self.names[RETURN] = self.ended = True
+
+    def visit_Break(self, node: ast.Break) -> None:
+        self.names[BREAK] = self.ended = True
+
+    def visit_Continue(self, node: ast.Continue) -> None:
+        self.names[CONTINUE] = self.ended = True
+
+    # Bindings.
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        value = self.expression(node.value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name(id=name):
+                keeps = self.names.get(name) is DECLARED
+                self.bind(name, value if keeps else to_tensor(value))
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                for inner, item in zip(elements, self.unpacked(target, value), strict=True):
+                    self.assign(inner, item)
+            case _:
+                with self.at(target):
+                    raise CompileError(_target_message(target), hint=_target_hint(target))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            raise CompileError(_target_message(node.target), hint=_target_hint(node.target))
+        with self.at(node.target):
+            left = self.read(node.target.id)
+        right = self.expression(node.value)
+        self.assign(node.target, apply_binary(type(node.op), left, right))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        is_constexpr = declares_constexpr(node)
+        if not isinstance(node.target, ast.Name):
+            raise CompileError(_target_message(node.target), hint=_target_hint(node.target))
+        name = node.target.id
+        if node.value is None:
+            if is_constexpr:
+                self.names[name] = DECLARED
+            return
+        value = self.expression(node.value)
+        if not is_constexpr:
+            self.assign(node.target, value)
+            return
+        if next(leaves(value), None) is not None:
+            with self.at(node.value):
+                raise CompileError(
+                    f"`{name}` is declared as tl.constexpr, but its value is known only when the "
+                    "kernel runs"
+                )
+        self.bind(name, value)
+
+    # The rest.
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Call):
+            self.expression(node.value)
+            return
+        with self.at(node.value):
+            function, _ = self.call(node.value)
+            unused = getattr(function, "must_use_result", None)
+            if unused:
+                name = getattr(function, "__name__", repr(function))
+                message = f"the result of `{name}` is not used"
+                message = unused if isinstance(unused, str) else message
+                raise CompileError(message, hint=f"assign it: x = {ast.unparse(node.value)}")
+
+    def visit_Pass(self, node: ast.Pass) -> None:
+        """Nothing to do."""
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        test = self.expression(node.test)
+        device_assert(test, "" if node.msg is None else self.expression(node.msg))
+
+
+def _known_condition(value: Any) -> bool:
+    if isinstance(value, bool | int | float | str | tuple) or value is None:
+        return bool(value)
+    raise CompileError(f"{value!r} is no condition", hint="compare it: `x is not None`, `x == ...`")
+
+
+def _target_message(target: ast.expr) -> str:
+    if isinstance(target, ast.Starred):
+        return "a starred target is not part of the language"
+    what = "an element" if isinstance(target, ast.Subscript) else "an attribute"
+    return f"{what} cannot be assigned: values in a kernel do not change"
+
+
+def _target_hint(target: ast.expr) -> str:
+    if isinstance(target, ast.Subscript):
+        return "make a new tile with tl.where, or write memory with tl.store(pointer, value)"
+    return "bind a new value to a name" if isinstance(target, ast.Attribute) else "name every item"

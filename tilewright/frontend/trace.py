@@ -1,0 +1,218 @@
+"""Tracing: a kernel and the types of its arguments become a function of the tile IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.errors import CompileError, Location
+from tilewright.frontend.arguments import bind_arguments
+from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.context import Tracing, activate, current
+from tilewright.frontend.definition import Definition
+from tilewright.frontend.statements import Visitor
+from tilewright.frontend.structure import decay, describe, key_of, leaves, rebuild, rename
+from tilewright.frontend.tensor import Tensor
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Block, Function, Param
+from tilewright.ir.types import TileType
+from tilewright.ops import Call
+
+__all__ = ["Argument", "Constant", "Runtime", "call_traced", "combine_block", "trace"]
+
+DEEPEST_CALL = 40
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """An argument that is known only at the launch; its value is promised to be divisible."""
+
+    type: TileType
+    divisible_by: int = 1
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An argument whose value the kernel is specialised on."""
+
+    value: Any
+
+
+Argument = Runtime | Constant | tuple["Argument", ...]
+
+
+@dataclass
+class _Callee:
+    """A function traced for certain arguments; `result` shows the structure of what it returns."""
+
+    function: Function
+    result: Any
+
+
+@dataclass
+class TraceSession:
+    """What the functions of one trace share: the callees that exist, and those in progress."""
+
+    callees: dict[Any, _Callee] = field(default_factory=dict)
+    active: list[tuple[Any, Definition]] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+
+    def call(
+        self, function: Definition, args: Sequence[Any], named: Mapping[str, Any], place: Location
+    ) -> Any:
+        """Emit a call into the current block and return its result."""
+        arguments = bind_arguments(function, args, named)
+        key = (function, tuple((name, key_of(value)) for name, value in arguments.items()))
+        callee = self.callees.get(key)
+        if callee is None:
+            self._check_recursion(key, function)
+            self.active.append((key, function))
+            try:
+                callee = self._trace(function, arguments, place)
+            finally:
+                self.active.pop()
+            self.callees[key] = callee
+        operands = tuple(leaf.value for value in arguments.values() for leaf in leaves(value))
+        results = current().emit(Call(callee.function, operands))
+        return rebuild(callee.result, iter(results))
+
+    def _trace(
+        self, function: Definition, arguments: Mapping[str, Any], place: Location
+    ) -> _Callee:
+        params: list[Param] = []
+        inside = {}
+        for name, value in arguments.items():
+            own = [Param(leaf.value.type) for leaf in leaves(value)]
+            inside[name] = rebuild(value, iter(own))
+            rename(inside[name], name)
+            params += own
+        block = Block(tuple(params))
+        result = run(self, function, block, inside, place)
+        block.yields = tuple(leaf.value for leaf in leaves(result))
+        name = self._unique(function.name)
+        traced = Function(name, block, function.location, function.noinline)
+        return _Callee(traced, result)
+
+    def _unique(self, name: str) -> str:
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return f"{name}.{count}" if count else name
+
+    def _check_recursion(self, key: Any, function: Definition) -> None:
+        names = [f.name for _, f in self.active]
+        same = [i for i, (other, _) in enumerate(self.active) if other == key]
+        if same:
+            raise CompileError(
+                f"endless recursion: {' -> '.join([*names[same[0] :], function.name])}",
+                hint="a function may call itself only with other compile-time arguments, and must "
+                "stop at an `if` on them",
+            )
+        if len(names) >= DEEPEST_CALL:
+            cycle = names[names.index(function.name) if function.name in names else 0 :]
+            raise CompileError(
+                f"calls are nested more than {DEEPEST_CALL} deep: "
+                f"{' -> '.join([*cycle[:4], '...', function.name])}",
+                hint="end the recursion with an `if` on a compile-time argument",
+            )
+
+
+_SESSION: ContextVar[TraceSession | None] = ContextVar("tilewright_trace", default=None)
+
+
+def run(
+    session: TraceSession,
+    function: Definition,
+    block: Block,
+    arguments: Mapping[str, Any],
+    caller: Location | None,
+) -> Any:
+    """Read a function into a block and return its result."""
+    builder = Builder(block)
+    visitor = Visitor(function, session, builder, caller)
+    visitor.names.update(arguments)
+    token = _SESSION.set(session)
+    try:
+        with activate(Tracing(builder)):
+            return visitor.run()
+    finally:
+        _SESSION.reset(token)
+
+
+def trace(function: Definition, arguments: Mapping[str, Argument]) -> Function:
+    """Return the tile IR of a kernel for arguments of these types and values.
+
+    Args:
+        function: The kernel.
+        arguments: One for each parameter; those with defaults may be left out. A tuple stands for
+        a tuple
+            argument, whose runtime items become parameters named `x.0`, `x.1`.
+
+    Returns:
+        A function whose parameters are the runtime arguments in order, and whose results are the
+        runtime values that the kernel returns (usually none).
+
+    Raises:
+        CompileError: The kernel does something that the language does not allow.
+    """
+    params: list[Param] = []
+
+    def value_of(argument: Argument, name: str) -> Any:
+        if isinstance(argument, tuple):
+            items = [value_of(item, f"{name}.{i}") for i, item in enumerate(argument)]
+            kind = type(argument)
+            return kind(*items) if hasattr(argument, "_fields") else tuple(items)
+        if isinstance(argument, Constant):
+            return unwrap(argument.value)
+        param = Param(argument.type, name, argument.divisible_by)
+        params.append(param)
+        return Tensor(param)
+
+    values = {name: value_of(argument, name) for name, argument in arguments.items()}
+    bound = bind_arguments(function, (), values)
+    block = Block(tuple(params))
+    result = run(TraceSession(), function, block, bound, None)
+    block.yields = tuple(leaf.value for leaf in leaves(result))
+    return Function(function.name, block, function.location, function.noinline)
+
+
+def call_traced(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """Call a function from a function of the language that is itself being called in a trace."""
+    session = _SESSION.get() or TraceSession()
+    place = current().location or function.location
+    return session.call(function, args, named, place)
+
+
+def combine_block(function: Definition, element_types: Sequence[TileType]) -> Block:
+    """Return the region of a reduction or scan over n inputs.
+
+    Its parameters are the n earlier elements, then the n later ones; it yields n combined ones. It
+    is traced in every executor.
+    """
+    types = [*element_types, *element_types]
+    names = [p.name for p in function.params]
+    if len(names) < len(types):
+        raise CompileError(
+            f"`{function.name}` takes {len(names)} values, it must take {len(types)} to combine "
+            f"{len(element_types)} pair(s)"
+        )
+    params = tuple(Param(t, name) for t, name in zip(types, names, strict=False))
+    block = Block(params)
+    session = _SESSION.get() or TraceSession()
+    arguments = bind_arguments(function, list(map(Tensor, params)), {})
+    try:
+        caller = current().location
+    except CompileError:
+        caller = None
+    result = run(session, function, block, arguments, caller)
+    with activate(Tracing(Builder(block))):
+        result = decay(result)
+    items = result if isinstance(result, tuple) else (result,)
+    if len(items) != len(element_types) or not all(isinstance(x, Tensor) for x in items):
+        raise CompileError(
+            f"`{function.name}` must return {len(element_types)} scalar(s), it returns "
+            f"{describe(result)}"
+        )
+    block.yields = tuple(x.value for x in items)
+    return block
