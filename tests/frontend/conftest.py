@@ -4,9 +4,9 @@ from tilewright.frontend.context import Eager, activate
 from tilewright.interpreter import Interpreter
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def machine():
-    """Every test runs as the only program of a grid, eagerly."""
+    """The test runs as the only program of a grid, eagerly."""
     interpreter = Interpreter()
     with activate(Eager(interpreter)):
         yield interpreter

@@ -8,6 +8,8 @@ from tests.language.eager import scalar
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.frontend.tensor import Tensor
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 
 @pytest.mark.parametrize(
     ("expression", "value"),

@@ -9,6 +9,8 @@ from tilewright.errors import CompileError
 from tilewright.frontend.semantic.promotion import common_type
 from tilewright.ir.types import DTYPES
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 
 

@@ -23,6 +23,8 @@ from tilewright.ir.core import Block, Param
 from tilewright.ir.types import DTYPES, PointerType, TileType
 from tilewright.ops import Add
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 FLOATS8 = ["fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15"]
 
 
