@@ -44,6 +44,17 @@ def test_other_is_converted_to_the_memory(memory):
     assert array(loaded).tolist() == [0, 2]
 
 
+def test_literals_wrap_into_the_memory_as_casts_do():
+    memory = np.zeros(4, np.uint32)
+    p = pointer(memory) + tl.arange(0, 4)
+    tl.store(p, -1)
+    assert memory.tolist() == [0xFFFFFFFF] * 4
+    assert array(tl.load(p, tl.arange(0, 4) < 0, other=-2)).tolist() == [0xFFFFFFFE] * 4
+    small = np.zeros(1, np.int8)
+    tl.store(pointer(small), 200)
+    assert small[0] == -56
+
+
 def test_bools_are_bytes():
     memory = np.array([0, 1, 1, 0], np.bool_)
     loaded = tl.load(pointer(memory) + tl.arange(0, 4))

@@ -93,8 +93,8 @@ def dot(
 
     Both operands have one type (or are both fp8). Floats accumulate in fp32, fp64 in fp64, int8 and
     uint8 in int32; fp16 and fp8 also in fp16 when `acc` or `out_dtype` says so. `input_precision`
-    (`tf32`, `tf32x3`, `ieee`, `bf16x3`, `bf16x6`) says how much of fp32 operands a tensor core may
-    drop.
+    (`tf32`, the default, `tf32x3`, `ieee`, `bf16x3`, `bf16x6`) says how much of fp32 operands a
+    tensor core may drop; where there is none, products are exact in fp32.
     """
     return products.dot(
         input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype

@@ -9,6 +9,7 @@ from tilewright.frontend.semantic.block_pointer import BlockPointer, block_mask,
 from tilewright.frontend.semantic.casts import cast
 from tilewright.frontend.semantic.shapes import broadcast_tensors, broadcast_to
 from tilewright.frontend.semantic.values import (
+    Number,
     as_tensor,
     describe,
     fail,
@@ -82,9 +83,17 @@ def _fitted(name: str, what: str, x: Any, pointer: Tensor) -> Tensor:
     return broadcast_to(tensor, pointer.shape, f"{name}: {what}")
 
 
+def _wrapped(x: Number, element: DType) -> Number:
+    """Integers wrap into the memory's type as a cast would: -1 to uint32 is 0xffffffff."""
+    if not isinstance(x, int) or not element.is_int() or element.is_bool():
+        return x
+    low, _ = element.integer_range
+    return (x - low) % (1 << element.primitive_bitwidth) + low
+
+
 def _converted(name: str, what: str, x: Any, element: DType, pointer: Tensor) -> Tensor:
     if is_number(x):
-        return full_of(x, element, pointer.shape)
+        return full_of(_wrapped(x, element), element, pointer.shape)
     tensor = as_tensor(x, f"{name}: {what}")
     if isinstance(tensor.dtype, PointerType):
         fail(
