@@ -81,8 +81,8 @@ def _encode_e4b15(x: Array) -> Array:
     biased = np.where(magnitude == 0, 0, np.maximum(exponent - 1 + 15, 0))
     steps = np.ldexp(magnitude, 3 + 15 - np.maximum(biased, 1))
     bits = np.where(biased == 0, steps, (biased << 3) + steps - 8).astype(np.uint8)
-    bits = np.where(np.isnan(x), 0x7F, bits)
-    return (bits | np.where(np.signbit(x), 0x80, 0)).astype(np.uint8)
+    signed = bits | np.where(np.signbit(x), 0x80, 0)
+    return np.where(np.isnan(x), 0x7F, signed).astype(np.uint8)  # NaN has no sign to keep
 
 
 def _to_float32_round_to_odd(x: Array) -> Array:

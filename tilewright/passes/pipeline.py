@@ -17,9 +17,14 @@ from tilewright.ir.core import Function, Op
 from tilewright.ir.verifier import verify
 from tilewright.passes.dump import Dump, Report
 from tilewright.passes.eliminate_common import eliminate_common
+from tilewright.passes.expand_math import expand_math
+from tilewright.passes.fold_dot_accumulator import fold_dot_accumulator
 from tilewright.passes.hoist_invariants import hoist_invariants
 from tilewright.passes.inline_calls import inline_calls
+from tilewright.passes.legalize_casts import legalize_casts
+from tilewright.passes.legalize_narrow_floats import legalize_narrow_floats
 from tilewright.passes.remove_dead import remove_dead
+from tilewright.passes.scalarize_inductions import scalarize_inductions
 from tilewright.passes.simplify import simplify
 from tilewright.passes.step import Observer, Step
 
@@ -67,7 +72,33 @@ PASSES: tuple[Pass, ...] = (
 )
 """What every target runs."""
 
-PREPARE_FOR_CPU: tuple[Pass, ...] = ()
+PREPARE_FOR_CPU: tuple[Pass, ...] = (
+    Pass("scalarize_inductions", scalarize_inductions),
+    Pass("fold_dot_accumulator", fold_dot_accumulator),
+    Pass("legalize_narrow_floats", legalize_narrow_floats, optional=False),
+    Pass(
+        "expand_math",
+        expand_math,
+        after={"legalize_narrow_floats": "functions are expanded for fp32 and fp64 only"},
+        optional=False,
+    ),
+    Pass(
+        "legalize_casts",
+        legalize_casts,
+        after={
+            "legalize_narrow_floats": "narrow arithmetic becomes casts",
+            "expand_math": "expansions use casts",
+        },
+        optional=False,
+    ),
+    Pass(
+        "simplify_legal",
+        simplify,
+        after={"legalize_casts": "constants are folded through the expansions"},
+    ),
+    Pass("eliminate_common_legal", eliminate_common),
+    Pass("remove_dead_legal", remove_dead),
+)
 """What the CPU target runs afterwards: ops that it does not generate become others."""
 
 

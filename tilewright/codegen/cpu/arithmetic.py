@@ -1,0 +1,318 @@
+"""How each elementwise op becomes LLVM instructions: one rule per op class, for scalars and vectors alike.
+
+A rule gets the operands as text, already of one width. What no machine has (exp, bf16 arithmetic, ...) was
+rewritten before; what may trap (division) is guarded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tilewright import ops
+from tilewright.codegen.cpu.code import Code, constant_text, dtype, llvm_type, mangled, vector
+from tilewright.errors import InternalError
+from tilewright.ir.core import Op
+from tilewright.ir.types import DType, PointerType
+
+__all__ = ["RULES", "Operands", "lower"]
+
+OpClass = TypeVar("OpClass", bound=Op)
+
+
+class Operands:
+    """The operands of one op at one place: their text, their common width, and where to write."""
+
+    def __init__(self, code: Code, op: Op, texts: list[str], lanes: int, level: int) -> None:
+        self.code, self.op, self.texts, self.lanes, self.level = code, op, texts, lanes, level
+        self.element = op.operands[0].type.element
+        self.scalar = llvm_type(self.element)
+        self.type = vector(self.scalar, lanes)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element.is_floating()
+
+    @property
+    def is_signed(self) -> bool:
+        return self.element.is_int_signed()
+
+    def binary(self, instruction: str, *texts: str) -> str:
+        """Write `instruction type x, y`."""
+        x, y = texts or self.texts
+        return self.code.assign(f"{instruction} {self.type} {x}, {y}", self.level)
+
+    def intrinsic(self, name: str, *texts: str, extra: str = "") -> str:
+        """Call an intrinsic overloaded on the operand type."""
+        full = f"llvm.{name}.{mangled(self.scalar, self.lanes)}"
+        arguments = ", ".join(f"{self.type} {t}" for t in texts or self.texts)
+        return self.code.call(self.type, full, arguments + extra, self.level)
+
+    def compare(self, condition: str, x: str, y: str) -> str:
+        instruction = "fcmp" if self.is_float else "icmp"
+        return self.code.assign(f"{instruction} {condition} {self.type} {x}, {y}", self.level)
+
+    def select(self, condition: str, x: str, y: str) -> str:
+        flags = vector("i1", self.lanes)
+        return self.code.assign(
+            f"select {flags} {condition}, {self.type} {x}, {self.type} {y}", self.level
+        )
+
+    def convert(self, instruction: str, text: str, source: str, target: str) -> str:
+        a, b = vector(source, self.lanes), vector(target, self.lanes)
+        return self.code.assign(f"{instruction} {a} {text} to {b}", self.level)
+
+    def constant(self, value: float) -> str:
+        text = constant_text(value, self.element)
+        return text if self.lanes == 1 else f"splat ({self.scalar} {text})"
+
+
+Rule = Callable[[Operands, Any], str]
+RULES: dict[type[Op], Rule] = {}
+
+
+def rule(*classes: type[Op]) -> Callable[[Rule], Rule]:
+    """Register the lowering of some op classes."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(classes, function))
+        return function
+
+    return register
+
+
+def lower(code: Code, op: Op, texts: list[str], lanes: int, level: int) -> str:
+    """Write one op and return the name of its result."""
+    function = RULES.get(type(op))
+    if function is None:
+        raise InternalError(f"the CPU target has no rule for {op.op_name}", location=op.location)
+    return function(Operands(code, op, texts, lanes, level), op)
+
+
+_FLOAT_OR_INTEGER: dict[type[Op], tuple[str, str, str]] = {
+    ops.Add: ("fadd", "add", "xor"),
+    ops.Sub: ("fsub", "sub", "xor"),
+    ops.Mul: ("fmul", "mul", "and"),
+}
+
+
+@rule(*_FLOAT_OR_INTEGER)
+def _arithmetic(o: Operands, op: Op) -> str:
+    on_floats, on_integers, on_bools = _FLOAT_OR_INTEGER[type(op)]
+    if o.is_float:
+        return o.binary(on_floats)
+    return o.binary(on_bools if o.element.is_bool() else on_integers)
+
+
+@rule(ops.And)
+def _and(o: Operands, op: Op) -> str:
+    return o.binary("and")
+
+
+@rule(ops.Or)
+def _or(o: Operands, op: Op) -> str:
+    return o.binary("or")
+
+
+@rule(ops.Xor)
+def _xor(o: Operands, op: Op) -> str:
+    return o.binary("xor")
+
+
+@rule(ops.Neg)
+def _neg(o: Operands, op: Op) -> str:
+    if o.is_float:
+        return o.code.assign(f"fneg {o.type} {o.texts[0]}", o.level)
+    if o.element.is_bool():
+        return o.texts[0]
+    return o.binary("sub", o.constant(0), o.texts[0])
+
+
+@rule(ops.Abs)
+def _abs(o: Operands, op: Op) -> str:
+    if o.is_float:
+        return o.intrinsic("fabs")
+    return o.intrinsic("abs", extra=", i1 false") if o.is_signed else o.texts[0]
+
+
+@rule(ops.Invert)
+def _invert(o: Operands, op: Op) -> str:
+    ones = "true" if o.element.is_bool() else "-1"
+    mask = ones if o.lanes == 1 else f"splat ({o.scalar} {ones})"
+    return o.binary("xor", o.texts[0], mask)
+
+
+def _constant_divisor(op: Op) -> bool:
+    """Whether LLVM may multiply by a reciprocal instead: the divisor is known and cannot trap."""
+    divisor = op.operands[1]
+    while isinstance(divisor, ops.Broadcast):
+        divisor = divisor.x
+    return isinstance(divisor, ops.Full) and divisor.value not in {0, -1}
+
+
+def _integer_division(o: Operands, op: Op, kind: str) -> str:
+    sign = "s" if o.is_signed else "u"
+    if _constant_divisor(op):
+        return o.binary(f"{sign}{kind}")
+    x, y = o.texts
+    zero = o.compare("eq", y, o.constant(0))
+    unsafe = zero
+    if o.is_signed:
+        low = dtype(o.element).integer_range[0]
+        at_low, minus_one = o.compare("eq", x, o.constant(low)), o.compare("eq", y, o.constant(-1))
+        flags = vector("i1", o.lanes)
+        overflow = o.code.assign(f"and {flags} {at_low}, {minus_one}", o.level)
+        unsafe = o.code.assign(f"or {flags} {zero}, {overflow}", o.level)
+    if o.lanes > 1 and dtype(o.element).primitive_bitwidth <= 32:
+        quotient = _quotient_in_fp64(o, x, o.select(unsafe, o.constant(1), y))
+    else:
+        quotient = o.binary(f"{sign}div", x, o.select(unsafe, o.constant(1), y))
+    # With the divisor replaced by 1, MIN / -1 is MIN, and both remainders come out as 0.
+    if kind == "div":
+        return o.select(zero, o.constant(0), quotient)
+    divisor = o.select(unsafe, o.constant(1), y)
+    return o.binary("sub", x, o.binary("mul", quotient, divisor))
+
+
+def _quotient_in_fp64(o: Operands, x: str, y: str) -> str:
+    """Up to 32 bits, the truncated fp64 quotient is exact; there is no vector integer division."""
+    to, back = ("sitofp", "fptosi") if o.is_signed else ("uitofp", "fptoui")
+    a, b = (o.convert(to, text, o.scalar, "double") for text in (x, y))
+    wide = vector("double", o.lanes)
+    quotient = o.code.assign(f"fdiv {wide} {a}, {b}", o.level)
+    return o.convert(back, quotient, "double", o.scalar)
+
+
+@rule(ops.Div)
+def _div(o: Operands, op: Op) -> str:
+    if o.is_float:
+        return o.binary("fdiv")
+    return o.binary("and") if o.element.is_bool() else _integer_division(o, op, "div")
+
+
+@rule(ops.Rem)
+def _rem(o: Operands, op: Op) -> str:
+    if o.is_float:
+        return o.binary("frem")
+    return o.constant(0) if o.element.is_bool() else _integer_division(o, op, "rem")
+
+
+@rule(ops.ShiftLeft, ops.ShiftRight)
+def _shift(o: Operands, op: Op) -> str:
+    x, y = o.texts
+    bits = dtype(o.element).primitive_bitwidth
+    if bits == 1:
+        inverted = o.binary("xor", y, o.constant(1))
+        return o.binary("and", x, inverted)
+    left = isinstance(op, ops.ShiftLeft)
+    instruction = "shl" if left else "ashr" if o.is_signed else "lshr"
+    count = op.operands[1]
+    if isinstance(count, ops.Broadcast):
+        count = count.x
+    if isinstance(count, ops.Full) and 0 <= count.value < bits:
+        return o.binary(instruction)
+    inside = o.compare("ult", y, o.constant(bits))
+    if instruction == "ashr":  # shifting everything out leaves the sign
+        return o.binary(instruction, x, o.select(inside, y, o.constant(bits - 1)))
+    shifted = o.binary(instruction, x, o.select(inside, y, o.constant(0)))
+    return o.select(inside, shifted, o.constant(0))
+
+
+@rule(ops.MulHigh)
+def _mul_high(o: Operands, op: Op) -> str:
+    bits = dtype(o.element).primitive_bitwidth
+    wide = f"i{2 * bits}"
+    extend = "sext" if o.is_signed else "zext"
+    x, y = (o.convert(extend, text, o.scalar, wide) for text in o.texts)
+    type_ = vector(wide, o.lanes)
+    product = o.code.assign(f"mul {type_} {x}, {y}", o.level)
+    count = str(bits) if o.lanes == 1 else f"splat ({wide} {bits})"
+    high = o.code.assign(f"lshr {type_} {product}, {count}", o.level)
+    return o.convert("trunc", high, wide, o.scalar)
+
+
+@rule(ops.Minimum, ops.Maximum)
+def _extremum(o: Operands, op: ops.Minimum | ops.Maximum) -> str:
+    word = "min" if isinstance(op, ops.Minimum) else "max"
+    if o.is_float:
+        return o.intrinsic(f"{word}imum" if op.propagate_nan else f"{word}imumnum")
+    return o.intrinsic(f"{'s' if o.is_signed else 'u'}{word}")
+
+
+_FLOAT_CONDITIONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+@rule(ops.Compare)
+def _compare(o: Operands, op: ops.Compare) -> str:
+    predicate = str(op.predicate)
+    if o.is_float:
+        return o.compare(_FLOAT_CONDITIONS[predicate], *o.texts)
+    if predicate in {"eq", "ne"}:
+        return o.compare(predicate, *o.texts)
+    return o.compare(("s" if o.is_signed else "u") + predicate, *o.texts)
+
+
+@rule(ops.Fma)
+def _fma(o: Operands, op: Op) -> str:
+    return o.intrinsic("fma")
+
+
+@rule(ops.Select)
+def _select(o: Operands, op: ops.Select) -> str:
+    condition, x, y = o.texts
+    flags, type_ = vector("i1", o.lanes), vector(llvm_type(op.type.element), o.lanes)
+    return o.code.assign(f"select {flags} {condition}, {type_} {x}, {type_} {y}", o.level)
+
+
+_INTRINSICS: dict[type[Op], str] = {
+    ops.Sqrt: "sqrt",
+    ops.Floor: "floor",
+    ops.Ceil: "ceil",
+    ops.Trunc: "trunc",
+    ops.Rint: "roundeven",
+}
+
+
+@rule(*_INTRINSICS)
+def _intrinsic(o: Operands, op: Op) -> str:
+    return o.intrinsic(_INTRINSICS[type(op)])
+
+
+@rule(ops.Cast)
+def _cast(o: Operands, op: ops.Cast) -> str:
+    source, to = dtype(o.element), op.to
+    target = llvm_type(to)
+    if to.is_bool():
+        return o.compare("une" if o.is_float else "ne", o.texts[0], o.constant(0))
+    if source.is_floating():
+        if to.is_floating():
+            return _float_to_float(o, source, to)
+        sign = "s" if to.is_int_signed() else "u"
+        name = f"llvm.fpto{sign}i.sat.{mangled(target, o.lanes)}.{mangled(o.scalar, o.lanes)}"
+        return o.code.call(vector(target, o.lanes), name, f"{o.type} {o.texts[0]}", o.level)
+    if to.is_floating():
+        return o.convert("sitofp" if o.is_signed else "uitofp", o.texts[0], o.scalar, target)
+    if to.primitive_bitwidth == source.primitive_bitwidth:
+        return o.texts[0]
+    if to.primitive_bitwidth < source.primitive_bitwidth:
+        return o.convert("trunc", o.texts[0], o.scalar, target)
+    return o.convert("sext" if o.is_signed else "zext", o.texts[0], o.scalar, target)
+
+
+def _float_to_float(o: Operands, source: DType, to: DType) -> str:
+    if source is to:
+        return o.texts[0]
+    if {source.name, to.name} - {"fp16", "fp32", "fp64"}:
+        raise InternalError(f"a cast from {source} to {to} reached the CPU target")
+    wider = to.primitive_bitwidth > source.primitive_bitwidth
+    return o.convert("fpext" if wider else "fptrunc", o.texts[0], o.scalar, llvm_type(to))
+
+
+@rule(ops.Bitcast)
+def _bitcast(o: Operands, op: ops.Bitcast) -> str:
+    target = llvm_type(op.to)
+    if target == o.scalar:
+        return o.texts[0]
+    if isinstance(o.element, PointerType):
+        return o.convert("ptrtoint", o.texts[0], "ptr", target)
+    return o.convert("inttoptr" if target == "ptr" else "bitcast", o.texts[0], o.scalar, target)

@@ -1,0 +1,218 @@
+"""The text of one LLVM function while it is being written, and the values in it.
+
+Code is a stack of sections, one per open loop. A value that does not depend on the inner loops is written to an
+outer section, before the loop that is still open: what does not vary is computed once, without any later pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.errors import Unsupported
+from tilewright.ir.types import DTYPES, DType, ElementType, PointerType
+from tilewright.ops.numerics import narrow
+
+__all__ = ["Code", "Element", "Section", "constant_text", "llvm_type", "memory_type", "vector"]
+
+_LLVM_TYPES = {"fp16": "half", "fp32": "float", "fp64": "double"}
+
+
+def llvm_type(element: ElementType) -> str:
+    """Return the LLVM type of an element in a register; bf16 and fp8 are opaque bits there."""
+    if isinstance(element, PointerType):
+        return "ptr"
+    return _LLVM_TYPES.get(element.name, f"i{element.primitive_bitwidth}")
+
+
+def memory_type(element: ElementType) -> str:
+    """Return the LLVM type of an element in memory: a bool takes a byte."""
+    return "i8" if element is DTYPES["i1"] else llvm_type(element)
+
+
+def vector(type_: str, lanes: int) -> str:
+    """Return the type of `lanes` elements: the scalar type itself for one."""
+    return type_ if lanes == 1 else f"<{lanes} x {type_}>"
+
+
+def mangled(type_: str, lanes: int) -> str:
+    """Return the suffix of an overloaded intrinsic's name: `v16f32`, `i64`."""
+    short = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}.get(type_, type_)
+    return short if lanes == 1 else f"v{lanes}{short}"
+
+
+def constant_text(value: float, element: ElementType) -> str:
+    """Return a compile-time number as an LLVM literal of the element's type."""
+    if isinstance(element, PointerType):
+        if value == 0:
+            return "null"
+        raise Unsupported(f"a constant pointer {value:#x} on the CPU target")
+    if element.is_bool():
+        return "true" if value else "false"
+    if not element.is_floating():
+        return str(int(value))
+    if element.name in {"fp32", "fp64"}:
+        with np.errstate(all="ignore"):
+            exact = float(np.asarray(value).astype(element.numpy))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', exact))[0]:016X}"
+    bits = int(narrow(np.asarray(float(value)), element).view(f"u{element.itemsize}"))
+    return f"0xH{bits:04X}" if element.name == "fp16" else str(bits)
+
+
+class Element(NamedTuple):
+    """A value in the code: `lanes` elements of a tile (1: a scalar), known from section `level` on."""
+
+    text: str
+    lanes: int
+    level: int
+
+
+@dataclass
+class Section:
+    """Code of one loop level, and what has been computed there already."""
+
+    lines: list[str] = field(default_factory=list)
+    known: dict[Any, Element] = field(default_factory=dict)
+
+
+class Code:
+    """One function being written."""
+
+    def __init__(self) -> None:
+        self.sections: list[Section] = [Section()]
+        self.allocas: list[str] = []
+        self.declarations: dict[str, str] = {}
+        self.definitions: dict[str, str] = {}
+        self._count = 0
+
+    @property
+    def level(self) -> int:
+        """The innermost open section."""
+        return len(self.sections) - 1
+
+    def name(self, hint: str = "v") -> str:
+        self._count += 1
+        return f"%{hint}{self._count}"
+
+    def label(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def line(self, text: str, level: int | None = None) -> None:
+        """Write a line to the section of `level` (the innermost one by default)."""
+        self.sections[self.level if level is None else level].lines.append(text)
+
+    def place(self, label: str) -> None:
+        """Start a basic block."""
+        self.line(f"{label}:")
+
+    def assign(self, text: str, level: int | None = None) -> str:
+        """Write `%name = text` and return the name."""
+        name = self.name()
+        self.line(f"{name} = {text}", level)
+        return name
+
+    def alloca(self, type_: str) -> str:
+        """Reserve a stack slot in the entry block (LLVM turns it into registers)."""
+        name = self.name("slot")
+        self.allocas.append(f"{name} = alloca {type_}, align 64")
+        return name
+
+    def call(self, result: str, name: str, arguments: str, level: int | None = None) -> str:
+        """Call a declared function; `arguments` is `type value, ...`. "" for a void result."""
+        types = ", ".join(_argument_type(a) for a in _split(arguments))
+        self.declarations[name] = f"declare {result} @{name}({types})"
+        text = f"call {result} @{name}({arguments})"
+        if result == "void":
+            self.line(text, level)
+            return ""
+        return self.assign(text, level)
+
+    def splat(self, element: Element, type_: str, lanes: int) -> str:
+        """Return the element as `lanes` lanes."""
+        if element.lanes == lanes:
+            return element.text
+        if not element.text.startswith("%"):
+            return f"splat ({type_} {element.text})"
+        key = ("splat", element.text, lanes)
+        known = self.sections[element.level].known
+        if key not in known:
+            whole = vector(type_, lanes)
+            one = self.assign(
+                f"insertelement {whole} poison, {type_} {element.text}, i32 0", element.level
+            )
+            text = self.assign(
+                f"shufflevector {whole} {one}, {whole} poison, <{lanes} x i32> zeroinitializer",
+                element.level,
+            )
+            known[key] = Element(text, lanes, element.level)
+        return known[key].text
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[Section]:
+        """Write to a new innermost section, which ends up behind the outer one's code so far."""
+        inner = Section()
+        self.sections.append(inner)
+        yield inner
+        self.sections.pop()
+        self.line("\n".join(inner.lines))
+
+    @contextlib.contextmanager
+    def counted_loop(self, start: str, stop: str, step: str, type_: str = "i32") -> Iterator[str]:
+        """Write a loop over start, start + step, ... < stop (which runs at least once)."""
+        slot = self.alloca(type_)
+        head = self.label("loop")
+        with self.section():
+            self.line(f"store {type_} {start}, ptr {slot}")
+            self.line(f"br label %{head}")
+            self.place(head)
+            index = self.assign(f"load {type_}, ptr {slot}")
+            yield index
+            following = self.assign(f"add nuw nsw {type_} {index}, {step}")
+            self.line(f"store {type_} {following}, ptr {slot}")
+            more = self.assign(f"icmp slt {type_} {following}, {stop}")
+            done = self.label("done")
+            self.line(f"br i1 {more}, label %{head}, label %{done}")
+            self.place(done)
+
+    def lookup(self, key: Any) -> Element | None:
+        """Return what has been computed under `key` in an open section."""
+        for section in reversed(self.sections):
+            if key in section.known:
+                return section.known[key]
+        return None
+
+    def remember(self, key: Any, element: Element) -> Element:
+        self.sections[element.level].known[key] = element
+        return element
+
+
+def _split(arguments: str) -> list[str]:
+    """Split at the commas that are not inside brackets."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(arguments):
+        depth += (c in "<({[") - (c in ">)}]")
+        if c == "," and not depth:
+            parts.append(arguments[start:i].strip())
+            start = i + 1
+    last = arguments[start:].strip()
+    return [*parts, last] if last else parts
+
+
+def _argument_type(argument: str) -> str:
+    """`<4 x i32> %x` -> `<4 x i32>`."""
+    if argument.startswith("<"):
+        return argument[: argument.index(">") + 1]
+    words = argument.split()
+    return " ".join(words[:3]) if words[1:2] == ["align"] else words[0]
+
+
+def dtype(element: ElementType) -> DType:
+    """Return the element type of a tile that is known not to hold pointers."""
+    assert isinstance(element, DType)
+    return element

@@ -1,0 +1,93 @@
+"""Applying a combine function to vectors: a region on scalars, written once for all lanes."""
+
+from __future__ import annotations
+
+from tilewright import ops
+from tilewright.codegen.cpu.arithmetic import lower
+from tilewright.codegen.cpu.code import Element, llvm_type, vector
+from tilewright.codegen.cpu.pull import Puller
+from tilewright.errors import Unsupported
+from tilewright.ir.core import Block, Effect, Op, Value
+
+__all__ = ["apply_region", "identity"]
+
+
+def apply_region(puller: Puller, block: Block, arguments: list[Element]) -> list[Element]:
+    """Write the ops of `block` on `arguments` and return what it yields."""
+    known = dict(zip(block.params, arguments, strict=True))
+    return _apply(puller, block, known)
+
+
+def _apply(puller: Puller, block: Block, known: dict[Value, Element]) -> list[Element]:
+    def element(value: Value) -> Element:
+        return known[value] if value in known else puller.scalar(value)
+
+    for op in block.ops:
+        if op.effects is not Effect.NONE:
+            raise Unsupported(
+                f"{op.op_name} inside a combine function", location=op.location,
+                hint="a combine function may only compute",
+            )  # fmt: skip
+        if isinstance(op, ops.If):
+            # Lanes may differ, so both arms are computed and chosen from.
+            arms = [_apply(puller, arm, known) for arm in (op.then, op.orelse)]
+            chosen = [
+                _select(puller, element(op.condition), a, b, result)
+                for a, b, result in zip(*arms, op.results, strict=True)
+            ]
+            known.update(zip(op.results, chosen, strict=True))
+        elif not isinstance(op, ops.Full):
+            known[op] = _lower(puller, op, [element(v) for v in op.operands])
+    return [element(v) for v in block.yields]
+
+
+def _lower(puller: Puller, op: Op, elements: list[Element]) -> Element:
+    if isinstance(op, ops.PointerAdd):
+        return puller.pointer_add(op, *elements)
+    lanes, level = max(e.lanes for e in elements), max(e.level for e in elements)
+    texts = [
+        puller.code.splat(e, llvm_type(v.type.element), lanes)
+        for e, v in zip(elements, op.operands, strict=True)
+    ]
+    return Element(lower(puller.code, op, texts, lanes, level), lanes, level)
+
+
+def _select(puller: Puller, flag: Element, x: Element, y: Element, result: Value) -> Element:
+    lanes = max(flag.lanes, x.lanes, y.lanes)
+    level = max(flag.level, x.level, y.level)
+    kind = llvm_type(result.type.element)
+    flags = puller.code.splat(flag, "i1", lanes)
+    a, b = (puller.code.splat(e, kind, lanes) for e in (x, y))
+    type_ = vector(kind, lanes)
+    text = puller.code.assign(
+        f"select {vector('i1', lanes)} {flags}, {type_} {a}, {type_} {b}", level
+    )
+    return Element(text, lanes, level)
+
+
+def identity(block: Block) -> float | None:
+    """Return the number that leaves the other operand as it is, where the region has one."""
+    if len(block.ops) != 1 or block.yields != (block.ops[0],):
+        return None
+    op = block.ops[0]
+    if set(op.operands) != set(block.params):
+        return None
+    dtype = op.type.element
+    floating = dtype.is_floating()
+    match op:
+        case ops.Add():
+            return -0.0 if floating else 0
+        case ops.Mul():
+            return 1
+        case ops.Or() | ops.Xor():
+            return 0
+        case ops.And():
+            return dtype.integer_range[1] if not dtype.is_int_signed() else -1  # type: ignore[union-attr]
+        case ops.Maximum() | ops.Minimum() if not floating:
+            low, high = dtype.integer_range  # type: ignore[union-attr]
+            return low if isinstance(op, ops.Maximum) else high
+        case ops.Maximum(propagate_nan=propagate):
+            return float("-inf") if propagate else float("nan")
+        case ops.Minimum(propagate_nan=propagate):
+            return float("inf") if propagate else float("nan")
+    return None

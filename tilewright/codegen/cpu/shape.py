@@ -1,0 +1,119 @@
+"""Choosing how a nest runs: which axis is vectorised, how wide, and how far it is unrolled."""
+
+from __future__ import annotations
+
+from tilewright import ops
+from tilewright.codegen.cpu.effects import AtomicRoot, HistogramRoot, PrintRoot
+from tilewright.codegen.cpu.nest import FillRoot, Nest, ReduceRoot, StoreRoot
+from tilewright.codegen.cpu.pull import Puller
+from tilewright.codegen.cpu.uses import Uses, defining_op
+from tilewright.ir.core import Value
+from tilewright.ir.types import PointerType
+
+__all__ = ["shape_nest"]
+
+_SCALAR_ROOTS = (AtomicRoot, HistogramRoot, PrintRoot)
+SMALL_BODY = 40  # instructions; below this, several vectors a step hide latencies
+Axes = tuple[int | None, ...]
+
+
+def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
+    """Set the vector axis and the lanes of `nest`, and return how many vectors a step takes."""
+    votes = [0] * len(nest.shape)
+    for root in nest.roots:
+        _vote_root(root, nest, puller, uses, votes)
+    axes = [a for a, n in enumerate(nest.shape) if n > 1] or [len(nest.shape) - 1]
+    nest.vector_axis = max(axes, key=lambda a: (votes[a], a))
+    if any(isinstance(r, _SCALAR_ROOTS) or _is_sequential(r, nest.vector_axis) for r in nest.roots):
+        nest.lanes = 1
+        return 1
+    extent = nest.shape[nest.vector_axis]
+    lanes = vector_bits // max(32, *(_bits(v) for r in nest.roots for v in _data(r)))
+    while lanes > 1 and lanes // 2 >= extent:
+        lanes //= 2
+    nest.lanes = lanes
+    cost = sum(min(uses.cost(v), 100) for r in nest.roots for v in r.pulls)
+    reduces = any(isinstance(r, ReduceRoot) for r in nest.roots)
+    if not reduces:
+        return 1
+    return 4 if cost <= SMALL_BODY + 100 else 2
+
+
+def _is_sequential(root: object, vector_axis: int) -> bool:
+    """A combine function that is not commutative must see the elements in order."""
+    return isinstance(root, ReduceRoot) and root.op.axis == vector_axis and not root.op.commutative
+
+
+def _data(root: object) -> tuple[Value, ...]:
+    match root:
+        case StoreRoot(op=op):
+            return (op.value,)
+        case FillRoot(value=value):
+            return (value,)
+        case ReduceRoot(op=op):
+            return op.inputs
+    return ()
+
+
+def _bits(value: Value) -> int:
+    return value.type.element.primitive_bitwidth
+
+
+def _vote_root(root: object, nest: Nest, puller: Puller, uses: Uses, votes: list[int]) -> None:
+    """Give each memory access's vote to the axis along which it is contiguous."""
+    identity: Axes = tuple(range(len(nest.shape)))
+    if isinstance(root, StoreRoot):
+        _vote_pointer(root.op.pointer, identity, puller, votes)
+    if isinstance(root, FillRoot):
+        _vote_strides(root.buffer.strides, identity, votes)
+    seen: set[tuple[Value, Axes]] = set()
+    waiting: list[tuple[Value, Axes]] = [
+        (v, identity) for v in getattr(root, "pulls", ()) if len(v.shape) == len(identity)
+    ]
+    while waiting:
+        value, axes = item = waiting.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        buffer = puller.buffers.get(value)
+        if buffer is not None and not (isinstance(root, FillRoot) and root.value is value):
+            _vote_strides(buffer.strides, axes, votes)
+            continue
+        waiting += _operands(value, axes, uses)
+        if isinstance(value, ops.Load):
+            _vote_pointer(value.pointer, axes, puller, votes)
+
+
+def _operands(value: Value, axes: Axes, uses: Uses) -> list[tuple[Value, Axes]]:
+    """Return the operands with the nest axis that each of their axes follows."""
+    op = defining_op(value)
+    match op:
+        case None | ops.Reshape() | ops.Split() | ops.Join() | ops.Cat() | ops.Gather():
+            return []
+        case ops.Broadcast(x=x):
+            if not x.shape:
+                return []
+            return [(x, tuple(None if n == 1 else a for n, a in zip(x.shape, axes, strict=True)))]
+        case ops.ExpandDims(x=x, axis=axis):
+            return [(x, axes[:axis] + axes[axis + 1 :])]
+        case ops.Permute(x=x, order=order):
+            source: list[int | None] = [None] * len(order)
+            for i, axis in enumerate(order):
+                source[axis] = axes[i]
+            return [(x, tuple(source))]
+    if isinstance(value.type.element, PointerType):
+        return []
+    return [(v, axes) for v in op.operands if v.shape and not isinstance(v.type.element, PointerType)]
+
+
+def _vote_pointer(pointer: Value, axes: Axes, puller: Puller, votes: list[int]) -> None:
+    for position, axis in enumerate(axes):
+        run = puller.facts.contiguity(pointer, position)
+        if axis is not None and run > 1:
+            votes[axis] += min(run, pointer.shape[position], 16)
+
+
+def _vote_strides(strides: tuple[int, ...], axes: Axes, votes: list[int]) -> None:
+    for stride, axis in zip(strides, axes, strict=True):
+        if stride == 1 and axis is not None:
+            votes[axis] += 8
