@@ -61,10 +61,9 @@ def _two_over_pi(first: int, count: int) -> int:
 
 # fp32. With x = M 2^e (24 bits) and the bits of 2/pi from weight 2^-(w + 1) on, dropping those
 # above is right as soon as e >= w + 2. The first 29 bits give an exact product in fp64, and two
-# times 53 bits more leave an error below 2^-80 quarter turns for e < w + 30; no fp32 number is
+# times 53 bits more leave an error below 2^-80 quarter turns for e <= w + 30; no fp32 number is
 # nearer to a multiple of pi/2 than 2^-31.
-WINDOW_STEP = 26
-WINDOWS = (0, WINDOW_STEP, 2 * WINDOW_STEP, 3 * WINDOW_STEP)
+WINDOWS = (0, 26, 52, 78)
 
 
 def _chunk(first: int, count: int) -> float:
