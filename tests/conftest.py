@@ -1,0 +1,38 @@
+"""What all tests share: golden texts, and how they are renewed."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SEPARATOR = "-----\n"
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--bless", action="store_true", help="write what the code gives now into the golden files"
+    )
+
+
+@pytest.fixture
+def golden(request) -> Callable[[Path, Callable[[str], str]], None]:
+    """Compare the second part of a golden file with what a function makes of the first.
+
+    The parts are separated by a line `-----`. With `--bless` the second part is written anew.
+    """
+
+    def check(path: Path, transform: Callable[[str], str]) -> None:
+        before, _, expected = path.read_text(encoding="utf-8").partition(SEPARATOR)
+        actual = transform(before)
+        if actual == expected:
+            return
+        if request.config.getoption("--bless"):
+            path.write_text(before + SEPARATOR + actual, encoding="utf-8")
+            return
+        lines = difflib.unified_diff(
+            expected.splitlines(), actual.splitlines(), "expected", "actual", lineterm=""
+        )
+        pytest.fail("\n".join([f"{path.name} (renew with --bless)", *lines]), pytrace=False)
+
+    return check
