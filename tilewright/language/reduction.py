@@ -112,7 +112,7 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
     return _accumulated(
         tensor,
         _sum_dtype("sum", element, dtype),
-        lambda x: reductions.reduce(x, axis, _add, keep_dims=keep_dims, name="sum"),
+        lambda x: reductions.reduce(x, axis, _add, keep_dims=keep_dims, name="sum", commutative=True),
     )
 
 
@@ -123,7 +123,9 @@ def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Any:
     tensor, element = _numbers("xor_sum", input)
     if not element.is_int():
         values.fail(f"xor_sum: expected integers, got {values.describe(tensor)}")
-    return reductions.reduce(tensor, axis, _xor, keep_dims=keep_dims, name="xor_sum")
+    return reductions.reduce(
+        tensor, axis, _xor, keep_dims=keep_dims, name="xor_sum", commutative=True
+    )
 
 
 @tensor_member
@@ -133,7 +135,9 @@ def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Any:
     tensor, element = _numbers("reduce_or", input)
     if not element.is_int():
         values.fail(f"reduce_or: expected integers, got {values.describe(tensor)}")
-    return reductions.reduce(tensor, axis, _or, keep_dims=keep_dims, name="reduce_or")
+    return reductions.reduce(
+        tensor, axis, _or, keep_dims=keep_dims, name="reduce_or", commutative=True
+    )
 
 
 @tensor_member
@@ -154,7 +158,10 @@ def max(
     if values.to_flag(return_indices, "max: return_indices"):
         left = values.to_flag(return_indices_tie_break_left, "max: the tie break")
         return _extremum("max", input, axis, left, keep_dims)
-    return reductions.reduce(_widened("max", input), axis, _larger, keep_dims=keep_dims, name="max")
+    widened = _widened("max", input)
+    return reductions.reduce(
+        widened, axis, _larger, keep_dims=keep_dims, name="max", commutative=True
+    )
 
 
 @tensor_member
@@ -170,8 +177,9 @@ def min(
     if values.to_flag(return_indices, "min: return_indices"):
         left = values.to_flag(return_indices_tie_break_left, "min: the tie break")
         return _extremum("min", input, axis, left, keep_dims)
+    widened = _widened("min", input)
     return reductions.reduce(
-        _widened("min", input), axis, _smaller, keep_dims=keep_dims, name="min"
+        widened, axis, _smaller, keep_dims=keep_dims, name="min", commutative=True
     )
 
 
@@ -218,7 +226,7 @@ def _extremum(
     column = [size if i == number else 1 for i in range(len(tensor.shape))]
     index = shapes.broadcast_to(shapes.reshape(emit(Arange, 0, size), column), tensor.shape)
     combine = _better("max" in name, tie_break_left)
-    results = reductions.reduce((tensor, index), number, combine, name=name)
+    results = reductions.reduce((tensor, index), number, combine, name=name, commutative=True)
     if values.to_flag(keep_dims, f"{name}: keep_dims"):
         kept = (number,) if axis is not None else tuple(range(builtins.max(1, len(shape))))
         results = tuple(shapes.expand_dims(r, kept) for r in results)

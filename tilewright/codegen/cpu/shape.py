@@ -40,8 +40,10 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
 
 
 def _is_sequential(root: object, vector_axis: int) -> bool:
-    """A combine function that is not commutative must see the elements in order."""
-    return isinstance(root, ReduceRoot) and root.op.axis == vector_axis and not root.op.commutative
+    """A combine function that may not be commutative must see the elements in order."""
+    if not isinstance(root, ReduceRoot) or root.op.axis != vector_axis:
+        return False
+    return not root.op.commutative and root.identity is None
 
 
 def _data(root: object) -> tuple[Value, ...]:

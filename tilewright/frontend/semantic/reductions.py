@@ -67,7 +67,15 @@ def _result(x: Any, results: tuple[Tensor, ...]) -> Any:
     return results if isinstance(x, tuple | list) else results[0]
 
 
-def reduce(x: Any, axis: Any, combine: Any, *, keep_dims: Any = False, name: str = "reduce") -> Any:
+def reduce(
+    x: Any,
+    axis: Any,
+    combine: Any,
+    *,
+    keep_dims: Any = False,
+    name: str = "reduce",
+    commutative: bool = False,
+) -> Any:
     """Combine all elements along `axis` (all axes when None) of a tile, or of several at once."""
     inputs = _inputs(name, x)
     shape = inputs[0].shape
@@ -76,7 +84,8 @@ def reduce(x: Any, axis: Any, combine: Any, *, keep_dims: Any = False, name: str
         number = 0
     else:
         number = normalized_axis(axis, len(shape), name)
-    results = emit_all(Reduce, inputs, number, _combine_block(name, combine, inputs))
+    block = _combine_block(name, combine, inputs)
+    results = emit_all(Reduce, inputs, number, block, commutative=commutative)
     if to_flag(keep_dims, f"{name}: keep_dims"):
         kept = range(len(shape)) if axis is None else (number,)
         results = tuple(expand_dims(r, tuple(kept)) if shape else r for r in results)
