@@ -85,6 +85,14 @@ def run_traced(
     return interpret(traced, [raw(v) for v in flat(args)], grid, regions(args))
 
 
+def copied(value: Any) -> Any:
+    """The value, with copies of the arrays in it."""
+    if isinstance(value, tuple):
+        items = map(copied, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 def regions(args: tuple[Any, ...]) -> list[MemoryRegion]:
     arrays = [v for v in flat(args) if isinstance(v, np.ndarray)]
     return [MemoryRegion(a.ctypes.data, a.nbytes, f"argument {i}") for i, a in enumerate(arrays)]
@@ -117,7 +125,9 @@ def leaves_of(result: Any) -> list[Any]:
 def returned(function: KernelFunction, *args: Any, **constants: Any) -> list[Any]:
     """What a function returns, checked to be the same in type and value in both executors."""
     traced = ir_of(function, *args, **constants)
-    values = interpret(traced, [raw(v) for v in flat(args)], (1, 1, 1), regions(args))
+    first = copied(args)
+    values = interpret(traced, [raw(v) for v in flat(first)], (1, 1, 1), regions(first))
+    args = copied(args)
     eager = leaves_of(run_eager(function, *args, **constants))
     assert [v.type for v in eager] == [v.type for v in traced.body.yields]
     for one, other in zip(values, eager, strict=True):

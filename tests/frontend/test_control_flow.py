@@ -1,5 +1,8 @@
 """Branches, loops and jumps: the traced kernel, the eager one and Python agree."""
 
+# The kernels show every construct, good style or not.
+# ruff: noqa: B007, B905, F821, PIE808, RET508, SIM102, SIM108
+
 import inspect
 from itertools import product
 

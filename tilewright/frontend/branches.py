@@ -140,7 +140,7 @@ class _Join:
 _UNASSIGNED = "`{name}` is used before it is assigned"
 _UNREACHABLE = "`{name}` has no value on any path that reaches this place"
 _NOT_LIVE = "`{name}` has no value here"
-_SAME_TYPE = "convert one side with .to(...), or start from tl.zeros(..., dtype=...)"
+_SAME_TYPE = "convert one of them with .to(...)"
 
 
 def _partly_assigned(frame: Frame, name: str, a: Any, b: Any) -> Unusable:
@@ -201,7 +201,7 @@ class Branches(Frame):
         for name in FLAGS:
             join.flag(name)
         join.result(RESULT, "the function returns {} on one path and {} on another")
-        join.result(VALUE, "the sides of a conditional expression differ: {} and {}")
+        join.result(VALUE, "the sides of a conditional expression differ in type: {} and {}")
         for name in {**then.names, **other.names}:
             if name in FLAGS or name in {RESULT, VALUE}:
                 continue

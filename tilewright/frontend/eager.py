@@ -66,9 +66,7 @@ class _Globals(dict[str, Any]):
         self.definition = definition
 
     def __missing__(self, name: str) -> Any:
-        value = self.definition.captures.lookup(name)
-        replaced = None if value is print else python_function(value)
-        return value if replaced is None else replaced
+        return self.definition.captures.lookup(name)
 
 
 def _runnable(function: Definition) -> FunctionType:
@@ -91,6 +89,11 @@ class _Runtime:
     negate = staticmethod(negate)
     tuple = tuple
     bind = staticmethod(to_tensor)
+
+    @staticmethod
+    def python(function: Any) -> Any:
+        replaced = None if function is print else python_function(function)
+        return function if replaced is None else replaced
 
     @staticmethod
     def bind_declared(old: Any, value: Any) -> Any:

@@ -65,6 +65,8 @@ _INSTEAD = {
 
 def apply_binary(kind: type[ast.operator], a: Any, b: Any) -> Any:
     """Apply a binary operator, tensors deciding for themselves."""
+    if kind is ast.MatMult and (has_tensor(a) or has_tensor(b)):
+        raise CompileError("`@` is not part of the language", hint="use tl.dot(a, b)")
     return _BINARY[kind](a, b)
 
 

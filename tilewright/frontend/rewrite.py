@@ -8,6 +8,7 @@ in the kernel           run as
 ======================  =================================================
 `x = e`                 `x = RUNTIME.bind(e)`
 `x, y = e`              `x, y = RUNTIME.unpack(e, (None, None))`
+`min(a, b)`             `RUNTIME.python(min)(a, b)`
 `a and b`               `RUNTIME.both(a, lambda: b)`
 `a < b < c`             `RUNTIME.chain(a, ("Lt", lambda: b), ("Lt", lambda: c))`
 `a if c else b`         `RUNTIME.choose(c, lambda: a, lambda: b)`
@@ -22,14 +23,18 @@ branch on a runtime value rebinds), so does the rewritten function.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilewright.frontend.liveness import Liveness, assigned_names, declares_constexpr
+from tilewright.frontend.pythonic import PYTHON_FUNCTIONS
 
 __all__ = ["RUNTIME", "rewrite_function"]
 
 RUNTIME = "__tilewright__"
+_PYTHON_NAMES = {function.__name__ for function in PYTHON_FUNCTIONS}
+_END_OF_LINE = 10_000
 _IS_DYNAMIC = "__dynamic_return__"
 
 
@@ -75,6 +80,9 @@ def _located(new: Any, old: ast.AST) -> Any:
             node, "lineno"
         ):
             ast.copy_location(node, old)
+            if node.end_lineno != node.lineno:
+                # A call is attributed to its last line, where a debugger would stop.
+                node.end_lineno, node.end_col_offset = node.lineno, _END_OF_LINE
     return new
 
 
@@ -90,6 +98,14 @@ class _Rewriter(ast.NodeTransformer):
             and node.value is None
             and declares_constexpr(node)
         }
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        """Visit the fields of a copy: the tree is also what is compiled."""
+        new = copy.copy(node)
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(new, name, list(value))
+        return super().generic_visit(new)
 
     def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         result: list[ast.stmt] = []
@@ -158,6 +174,12 @@ class _Rewriter(ast.NodeTransformer):
 
     # Expressions.
 
+    def visit_Call(self, node: ast.Call) -> Any:
+        call = self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in _PYTHON_NAMES:
+            call.func = _located(_runtime("python", call.func), node.func)
+        return call
+
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         first, *others = map(self.visit, node.values)
         function = "both" if isinstance(node.op, ast.And) else "either"
@@ -202,18 +224,18 @@ class _Rewriter(ast.NodeTransformer):
         name = self._name()
         test = _located(_assignment(name, self.visit(node.test)), node.test)
         chosen = ast.copy_location(ast.Name(name, ast.Load()), node.test)
-        branch = ast.If(chosen, self.block(node.body), self.block(node.orelse))
         merged = [
             n for n in assigned_names([*node.body, *node.orelse]) if n in self._liveness.after[node]
         ]
         if _jumps(node.body) or _jumps(node.orelse):
             merged = []
-        return [
-            test,
-            *self._note_return(node, name),
-            ast.copy_location(branch, node),
-            *self._decayed(node, name, merged),
-        ]
+        # What follows the branch is put at its end, so that a debugger does not go back.
+        then, other = (
+            [*self.block(arm), *self._decayed(arm[-1] if arm else node, name, merged)]
+            for arm in (node.body, node.orelse)
+        )
+        branch = ast.copy_location(ast.If(chosen, then, other), node)
+        return [test, *self._note_return(node, name), branch]
 
     def visit_For(self, node: ast.For) -> Any:
         name = self._name()

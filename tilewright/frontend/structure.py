@@ -153,4 +153,6 @@ def describe(value: Any) -> str:
         return "nothing"
     if has_tensor(value):
         return f"a {type(value).__name__}"
+    if value is None:
+        return "None"
     return f"the compile-time value {value!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import CompileError, Location
@@ -67,7 +67,7 @@ class TraceSession:
         key = (function, tuple((name, key_of(value)) for name, value in arguments.items()))
         callee = self.callees.get(key)
         if callee is None:
-            self._check_recursion(key, function)
+            self._check_recursion(key, function, place)
             self.active.append((key, function))
             try:
                 callee = self._trace(function, arguments, place)
@@ -100,7 +100,7 @@ class TraceSession:
         self.names[name] = count + 1
         return f"{name}.{count}" if count else name
 
-    def _check_recursion(self, key: Any, function: Definition) -> None:
+    def _check_recursion(self, key: Any, function: Definition, place: Location) -> None:
         names = [f.name for _, f in self.active]
         same = [i for i, (other, _) in enumerate(self.active) if other == key]
         if same:
@@ -114,8 +114,15 @@ class TraceSession:
             raise CompileError(
                 f"calls are nested more than {DEEPEST_CALL} deep: "
                 f"{' -> '.join([*cycle[:4], '...', function.name])}",
+                location=_innermost(place, 3),
                 hint="end the recursion with an `if` on a compile-time argument",
             )
+
+
+def _innermost(place: Location, count: int) -> Location:
+    """Return the place with only the `count` innermost of its callers."""
+    caller = _innermost(place.caller, count - 1) if place.caller and count else None
+    return replace(place, caller=caller)
 
 
 _SESSION: ContextVar[TraceSession | None] = ContextVar("tilewright_trace", default=None)
