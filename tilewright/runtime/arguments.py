@@ -8,9 +8,7 @@ tuples go item by item. An annotation (`n: tl.int64`, `x_ptr: "*fp32"`) fixes th
 
 from __future__ import annotations
 
-import enum
 import functools
-import struct
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,17 +17,16 @@ import numpy as np
 
 from tilewright.errors import LaunchError
 from tilewright.frontend.constexpr import constexpr, unwrap
-from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.parameters import Parameter
 from tilewright.frontend.trace import Constant, Runtime
 from tilewright.ir.types import DTYPES, DType, ElementType, Kind, PointerType, TileType
 from tilewright.runtime.arrays import ArrayView, view_array
+from tilewright.runtime.constants import constant_text, is_function, type_text
 from tilewright.runtime.wrappers import MockTensor
 
 __all__ = [
     "Argument",
     "Specialization",
-    "constant_text",
     "leaves",
     "require_memory",
     "specialize",
@@ -139,7 +136,7 @@ def _by_value(
         return _integer(name, int(value), by_alignment=by_alignment, by_one=by_one)
     if isinstance(value, float):
         return Argument(name, _runtime(DTYPES["fp32"]), float(value))
-    if value is None or isinstance(value, constexpr) or _is_function(value):
+    if value is None or isinstance(value, constexpr) or is_function(value):
         return _constant(name, value)
     if isinstance(value, tuple):
         return _tuple(name, value)
@@ -186,10 +183,8 @@ def _tuple(name: str, value: tuple[Any, ...]) -> Argument:
     traced = tuple(s.traced for s in specializations)
     kind: Any = type(value) if hasattr(value, "_fields") else tuple
     keys = tuple(s.key for s in specializations)
-    if all(isinstance(key, str) for key in keys) and (label := _kind_text(kind)) is not None:
-        key: Hashable = f"{label}({', '.join(map(str, keys))})"
-    else:
-        key = (kind, keys)
+    is_text = all(isinstance(key, str) for key in keys)
+    key: Hashable = f"{type_text(kind)}({', '.join(map(str, keys))})" if is_text else (kind, keys)
     specialization = Specialization(kind(*traced) if kind is not tuple else traced, key)
     return Argument(name, specialization, value, items=items)
 
@@ -297,59 +292,6 @@ def _constant(name: str, value: Any) -> Argument:
             ) from None
     key = (type(value), value) if text is None else f"={text}"
     return Argument(name, Specialization(Constant(value), key), value)
-
-
-def constant_text(value: Any) -> str | None:
-    """Return a text that stands for a constant in every process, or None where there is none."""
-    match value:
-        case None | bool() | str() | bytes():
-            # A subclass may mean something else by the same text.
-            return repr(value) if type(value) in _PLAIN else _enum_text(value)
-        case int() | complex():
-            return repr(value) if type(value) in _PLAIN else _enum_text(value)
-        case float():
-            # Unlike a comparison, the bits tell -0.0 from 0.0, and one NaN from another.
-            return f"float:{struct.pack('>d', value).hex()}"
-        case DType() | PointerType() | TileType():
-            return f"{type(value).__name__}:{value}"
-        case tuple():
-            return _tuple_text(value)
-        case enum.Enum():
-            return _enum_text(value)
-    if _is_function(value):
-        return f"function:{value.cache_key}"
-    return str(value) if type(value).__module__ == "torch" and "dtype" in str(type(value)) else None
-
-
-_PLAIN = frozenset({type(None), bool, int, complex, str, bytes})
-
-
-def _enum_text(value: Any) -> str | None:
-    if not isinstance(value, enum.Enum) or (kind := _kind_text(type(value))) is None:
-        return None
-    inner = constant_text(value.value)
-    return None if inner is None else f"{kind}.{value.name}={inner}"
-
-
-def _tuple_text(value: tuple[Any, ...]) -> str | None:
-    kind = type(value)
-    texts = [constant_text(item) for item in value]
-    label = _kind_text(kind) if hasattr(value, "_fields") or kind is tuple else None
-    if label is None or any(text is None for text in texts):
-        return None
-    return f"{label}({', '.join(map(str, texts))})"
-
-
-def _kind_text(kind: type) -> str | None:
-    """Return the name of a type that a later process has too."""
-    if kind is tuple:
-        return "tuple"
-    fields = ",".join(getattr(kind, "_fields", ()))
-    return f"{kind.__module__}.{kind.__qualname__}[{fields}]"
-
-
-def _is_function(value: Any) -> bool:
-    return isinstance(value, KernelFunction) or (callable(value) and hasattr(value, "cache_key"))
 
 
 _ONE = Specialization(Constant(1), "=1")

@@ -19,7 +19,4 @@ class Deferred:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        # A module of that name is in sys.modules from the second time on.
-        value = getattr(importlib.import_module(self._name), attribute)
-        setattr(self, attribute, value)
-        return value
+        return getattr(importlib.import_module(self._name), attribute)

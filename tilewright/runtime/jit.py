@@ -24,9 +24,11 @@ from tilewright.runtime.report import tell
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tilewright.runtime import compiled
+    from tilewright.runtime import build, compiled, machine_code, request
 else:
+    build = Deferred("tilewright.runtime.build")
     compiled = Deferred("tilewright.runtime.compiled")
+    request = Deferred("tilewright.runtime.request")
 
 __all__ = ["JITFunction", "jit"]
 
@@ -69,7 +71,7 @@ class JITFunction(KernelFunction):
         self._is_reported = env.debug_level() >= 1
         self._hooks: list[Callable[..., Any]] = []
         self._launches: dict[Any, Callable[..., Any]] = {}
-        self._codes: dict[Any, compiled.MachineCode] = {}
+        self._codes: dict[Any, machine_code.MachineCode] = {}
         self._kernels: dict[Any, list[compiled.CompiledKernel]] = {}
         self._lock = threading.RLock()
 
@@ -113,9 +115,8 @@ class JITFunction(KernelFunction):
         self._check_call(values, options)
         arguments = list(map(specialize, self.params, values))
         key, debug = self._key(arguments, options)
-        request = self._request(arguments, debug=debug)
         if key not in self._codes:
-            finish = compiled.begin_compile(request, executor)
+            finish = build.begin_compile(self._request(arguments, debug=debug), executor)
             return lambda: self._kernel(arguments, options, finish)
         return lambda: self._kernel(arguments, options)
 
@@ -186,7 +187,7 @@ class JITFunction(KernelFunction):
         self,
         arguments: list[Argument],
         options: dict[str, Any],
-        compile_: Callable[[], compiled.MachineCode] | None = None,
+        compile_: Callable[[], machine_code.MachineCode] | None = None,
     ) -> compiled.CompiledKernel:
         key, debug = self._key(arguments, options)
         kernel = self._known(key, options)
@@ -196,8 +197,8 @@ class JITFunction(KernelFunction):
             kernel = self._known(key, options)
             if kernel is None:
                 if key not in self._codes:
-                    request = self._request(arguments, debug=debug)
-                    self._codes[key] = (compile_ or partial(compiled.compile_kernel, request))()
+                    asked = self._request(arguments, debug=debug)
+                    self._codes[key] = (compile_ or partial(build.compile_kernel, asked))()
                 kernel = compiled.CompiledKernel(self._codes[key], options)
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
         return kernel
@@ -211,8 +212,8 @@ class JITFunction(KernelFunction):
         debug = self.checks_assertions if debug is None else bool(debug)
         return (debug, *[argument.specialization.key for argument in arguments]), debug
 
-    def _request(self, arguments: list[Argument], *, debug: bool) -> compiled.Request:
-        return compiled.Request(
+    def _request(self, arguments: list[Argument], *, debug: bool) -> request.Request:
+        return request.Request(
             self,
             {argument.name: argument.specialization for argument in arguments},
             debug=debug,

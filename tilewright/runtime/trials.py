@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LaunchError, Unsupported
-from tilewright.runtime.arguments import constant_text
 from tilewright.runtime.config import Config
+from tilewright.runtime.constants import constant_text
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.progress import Progress

@@ -1,0 +1,109 @@
+"""`tilewright.testing`: comparing arrays, measuring, reports."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import testing
+
+
+def test_close_arrays():
+    testing.assert_close(np.ones(3), np.ones(3) + 0.009)
+    testing.assert_close(np.array([1e6]), np.array([1e6 + 1]), atol=0, rtol=1e-5)
+    testing.assert_close(np.array([np.nan, np.inf]), np.array([np.nan, np.inf]), atol=0, rtol=0)
+    testing.assert_close(1.0, 1.001)
+    testing.assert_close(np.ones(3), 1.0, err_msg="text")
+    testing.assert_close(np.array([True]), np.array([True]))
+    testing.assert_close([], [])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([1, 2, 3], [1, 2, 4.5], r"1 of 3 .* worst is at \(2,\): 3.0 instead of 4.5 .*1\.5"),
+        ([[1, 5], [2, 2]], [[1, 2], [1, 2]], r"2 of 4 .* at \(0, 1\)"),
+        ([1, np.nan], [5, 1], r"2 of 2 .* at \(1,\): nan instead of 1.0"),
+        ([np.inf], [-np.inf], r"inf instead of -inf"),
+        ([1, 2], [1, 2, 3], r"the shapes differ: \(2,\) and \(3,\)"),
+        (1.0, 2.0, r"the worst is: 1.0 instead of 2.0"),
+    ],
+)
+def test_the_message_shows_the_worst_element(x, y, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.assert_close(x, y)
+    with pytest.raises(AssertionError, match=r"^here: "):
+        testing.assert_close(x, y, err_msg="here")
+
+
+def test_close_tensors():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    testing.assert_close(x, torch.ones(3))
+    with pytest.raises(AssertionError, match=r"2\.0"):
+        testing.assert_close(x, torch.full((3,), 2.0))
+
+
+def test_do_bench():
+    calls = []
+    for mode in ("mean", "median", "min", "max"):
+        time = testing.do_bench(lambda: calls.append(1), warmup=0.1, rep=0.5, return_mode=mode)
+        assert time > 0
+    assert calls
+    settings = {"warmup": 0.1, "rep": 0.5}
+    times = testing.do_bench(lambda: None, return_mode="all", **settings)
+    assert min(times) > 0
+    low, high = testing.do_bench(lambda: None, quantiles=[0.2, 0.8], **settings)
+    assert 0 < low <= high
+    assert testing.do_bench(lambda: None, quantiles=[0.5], **settings) > 0
+    with pytest.raises(ValueError, match="mean, median"):
+        testing.do_bench(lambda: None, return_mode="mode")
+
+
+def test_do_bench_drops_gradients():
+    class Tensor:
+        grad = 1
+
+    tensor = Tensor()
+    testing.do_bench(lambda: None, warmup=0.1, rep=0.1, grad_to_none=[tensor])
+    assert tensor.grad is None
+
+
+BENCHMARK = testing.Benchmark(
+    x_names=["n", "m"],
+    x_vals=[1, 2, (3, 4)],
+    line_arg="provider",
+    line_vals=["a", "b"],
+    line_names=["A", "B"],
+    plot_name="plot",
+    args={"scale": 10},
+)
+
+
+@testing.perf_report(BENCHMARK)
+def measure(n, m, provider, scale, offset=0):
+    value = scale * (n + m) + (provider == "b") + offset
+    return value if provider == "a" else (value, value - 1, value + 1)
+
+
+def test_reports(tmp_path, capsys):
+    pytest.importorskip("pandas")
+    table = measure.run(print_data=True, return_df=True, offset=100)
+    assert table["A"].tolist() == [120, 140, 170]
+    assert table["B-max"].tolist() == [122, 142, 172]
+    assert "plot:" in capsys.readouterr().out
+    assert isinstance(testing.perf_report([BENCHMARK])(measure.fn).run(return_df=True), list)
+    assert measure.run() is None
+    pytest.importorskip("matplotlib").use("Agg")
+    measure.run(save_path=str(tmp_path / "plots"))
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["plot.csv", "plot.png"]
+
+
+def test_the_public_names_are_there():
+    for name in tw.__all__:
+        assert getattr(tw, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tw.nothing  # noqa: B018
+    count = tw.get_num_threads()
+    tw.set_num_threads(1)
+    assert tw.get_num_threads() == 1
+    tw.set_num_threads(count)

@@ -1,0 +1,173 @@
+"""Compiling: from a request to machine code, through all stages or from the disk cache.
+
+A kernel that is in the cache needs neither the frontend nor LLVM's code generator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright import env
+from tilewright.codegen.cpu.compile import CpuKernel, generate
+from tilewright.codegen.llvm import assembly, compile_to_object, host
+from tilewright.errors import CompileError
+from tilewright.frontend.trace import Runtime, trace
+from tilewright.ir.builder import Emit, rewrite
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.printer import to_text
+from tilewright.ops import Assert
+from tilewright.passes.inline_calls import inline_calls
+from tilewright.passes.pipeline import optimize, prepare_for_cpu
+from tilewright.passes.written_parameters import written_parameters
+from tilewright.runtime.cache import read_entry, write_entry
+from tilewright.runtime.launcher import launcher_ir
+from tilewright.runtime.machine_code import MachineCode, launcher_symbol
+from tilewright.runtime.report import tell
+from tilewright.runtime.request import Request
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+__all__ = ["Lowered", "begin_compile", "compile_kernel", "lower", "tile_ir"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel as LLVM IR, and what is written down beside its object in the cache."""
+
+    llvm_ir: str
+    header: dict[str, Any]
+
+
+def compile_kernel(request: Request) -> MachineCode:
+    """Return the machine code of a request, from the disk cache if it is there."""
+    code = find_kernel(request)
+    if code is not None:
+        return code
+    lowered = lower(request)
+    with _timed(request, "machine code"):
+        object_bytes = compile_to_object(lowered.llvm_ir, host=host())
+    return finish(request, lowered, object_bytes)
+
+
+def begin_compile(request: Request, executor: Executor) -> Callable[[], MachineCode]:
+    """Start compiling, LLVM's part on an executor; return a function that waits for the code."""
+    code = find_kernel(request)
+    if code is not None:
+        return lambda: code
+    lowered = lower(request)
+    future = executor.submit(compile_to_object, lowered.llvm_ir, host=host())
+    return lambda: finish(request, lowered, future.result())
+
+
+def find_kernel(request: Request) -> MachineCode | None:
+    """Return the machine code of a request if an earlier process has compiled it."""
+    entry = read_entry(request.cache_name) if request.is_portable else None
+    return None if entry is None else MachineCode(request, entry.header, entry.payload)
+
+
+def finish(request: Request, lowered: Lowered, object_bytes: bytes) -> MachineCode:
+    """Keep an object in the disk cache and return it as machine code."""
+    if request.is_portable:
+        write_entry(request.cache_name, lowered.header, object_bytes)
+    return MachineCode(request, lowered.header, object_bytes)
+
+
+def lower(request: Request) -> Lowered:
+    """Take a kernel through every stage but LLVM's."""
+    with _timed(request, "tile IR"):
+        function = tile_ir(request)
+    if env.debug_level() >= 3:
+        tell(to_text(function))
+    with _timed(request, "LLVM IR"):
+        kernel = generate(prepare_for_cpu(function), host())
+    written = _written_names(request, function)
+    text = kernel.llvm_ir + _launcher_text(request, kernel, written)
+    if env.debug_level() >= 5:
+        tell(assembly(text, host=host()))
+    header = {
+        "symbol": kernel.symbol,
+        "scratch_bytes": kernel.scratch_bytes,
+        "assertions": [[text, place and asdict(place)] for text, place in kernel.assertions],
+        "written": sorted(written),
+    }
+    return Lowered(text, header)
+
+
+def tile_ir(request: Request) -> Function:
+    """Return the optimised tile IR of a request.
+
+    Raises `CompileError` for what the language does not allow, with a hint where a number was
+    passed in place of an array.
+    """
+    arguments = {name: s.traced for name, s in request.specializations.items()}
+    try:
+        function = trace(request.function, arguments)
+        return optimize(function if request.debug else _without_assertions(function))
+    except CompileError as error:
+        _explain_addresses(request, error)
+        raise
+
+
+def _without_assertions(function: Function) -> Function:
+    def drop(op: Op, emit: Emit) -> tuple[Value, ...] | None:
+        return () if isinstance(op, Assert) else None
+
+    return rewrite(inline_calls(function), drop)
+
+
+def _written_names(request: Request, function: Function) -> frozenset[str]:
+    """The parameters of the kernel through which it may store; a tuple counts as one."""
+    owners = [
+        name
+        for name, known in request.specializations.items()
+        for _ in range(_count_runtime(known.traced))
+    ]
+    return frozenset(owners[position] for position in written_parameters(function))
+
+
+def _count_runtime(traced: Any) -> int:
+    if isinstance(traced, tuple):
+        return sum(map(_count_runtime, traced))
+    return isinstance(traced, Runtime)
+
+
+def _launcher_text(request: Request, kernel: CpuKernel, written: frozenset[str]) -> str:
+    parameters = request.parameters(written)
+    if parameters is None:
+        return ""
+    return launcher_ir(
+        parameters,
+        kernel_symbol=kernel.symbol,
+        launcher_symbol=launcher_symbol(kernel.symbol),
+        scratch_bytes=kernel.scratch_bytes,
+    )
+
+
+_LEAST_ADDRESS = 2**20
+
+
+def _explain_addresses(request: Request, error: CompileError) -> None:
+    """Say what to do about an int that the kernel uses as a pointer, where that was the mistake."""
+    # Small numbers are sizes.
+    addresses = {n: hex(v) for n, v in request.values.items() if v >= _LEAST_ADDRESS}
+    if "pointer" not in error.message or not addresses:
+        return
+    given = ", ".join(f"`{name}` got the number {value}" for name, value in addresses.items())
+    error.hint = (
+        f"{given}. If that is a `data_ptr()`: pass the array itself, or say in the kernel what the "
+        f'address points to, `{next(iter(addresses))}: "*fp32"`'
+    )
+
+
+@contextlib.contextmanager
+def _timed(request: Request, stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    if env.debug_level() >= 2:
+        milliseconds = (time.perf_counter() - started) * 1e3
+        tell(f"[tilewright] {request.function.name}: {stage} {milliseconds:.1f} ms")

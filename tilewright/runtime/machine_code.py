@@ -1,0 +1,136 @@
+"""Objects that hold a kernel and its launcher, and the running of them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from tilewright.codegen.llvm import LoadedObject, load_object
+from tilewright.errors import LaunchError, Location
+from tilewright.ir.types import PointerType
+from tilewright.runtime.arguments import Argument, leaves, require_memory
+from tilewright.runtime.cache import cached_object
+from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.launcher import (
+    AddressParameter,
+    FloatParameter,
+    IntParameter,
+    accept_torch,
+    bind_launcher,
+    pack_argument,
+)
+from tilewright.runtime.pool import pool, run_packed
+from tilewright.runtime.request import Request
+
+__all__ = ["MachineCode", "launcher_symbol"]
+
+
+def launcher_symbol(kernel_symbol: str) -> str:
+    """Return the name of the launcher of a kernel."""
+    return f"{kernel_symbol}.launch"
+
+
+class MachineCode:
+    """An object that holds a kernel and its launcher; loaded when it is first run."""
+
+    def __init__(self, request: Request, header: dict[str, Any], object_bytes: bytes) -> None:
+        self.request = replace(request, values={})
+        self.object_bytes = object_bytes
+        self.symbol: str = header["symbol"]
+        self.scratch_bytes: int = header["scratch_bytes"]
+        self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
+        self.written = frozenset[str](header["written"])
+
+    @functools.cached_property
+    def _loaded(self) -> LoadedObject:
+        pool(cached_object)
+        return load_object(self.object_bytes)
+
+    @functools.cached_property
+    def launcher(self) -> Callable[..., object] | None:
+        """The builtin that checks and launches, or None where only Python can check."""
+        parameters = self.request.parameters(self.written)
+        if parameters is None:
+            return None
+        launcher = bind_launcher(
+            self._loaded,
+            parameters,
+            launcher_symbol=launcher_symbol(self.symbol),
+            on_error=self._fail,
+        )
+        _Retired.outlive(launcher, self._loaded)
+        return launcher
+
+    def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
+        """Run the kernel on arguments that it was compiled for.
+
+        Raises `LaunchError` for a read-only array that the kernel writes to, and for a
+        `device_assert` that does not hold.
+        """
+        for argument in leaves(arguments):
+            require_memory(argument)
+            if argument.name.partition("[")[0] in self.written:
+                _require_writable(argument)
+        run_packed(
+            self._loaded.address(self.symbol),
+            b"".join(map(_packed, leaves(arguments))),
+            grid,
+            self.scratch_bytes,
+            on_error=self._fail,
+        )
+        # The launcher has declined: perhaps because it does not know PyTorch's types yet.
+        accept_torch()
+
+    def _fail(self, code: int) -> None:
+        text, place = self._assertions[code - 1]
+        raise LaunchError(f"device-side assert: {text}", location=_location(place))
+
+
+class _Retired:
+    """Objects whose launcher is being deleted, or was lately.
+
+    A builtin reads its method definition, which lies in the object, until the very end of its
+    deletion. The cyclic garbage collector would unload the object before that.
+    """
+
+    lately: ClassVar[list[LoadedObject]] = []
+    before: ClassVar[list[LoadedObject]] = []
+
+    @classmethod
+    def outlive(cls, launcher: Callable[..., object], loaded: LoadedObject) -> None:
+        """Keep an object until well after its launcher is gone."""
+        cls.before, cls.lately = cls.lately, []
+        weakref.finalize(launcher, cls._retire, loaded).atexit = False
+
+    @classmethod
+    def _retire(cls, loaded: LoadedObject) -> None:
+        cls.lately.append(loaded)
+
+
+def _location(fields: Mapping[str, Any] | None) -> Location | None:
+    if fields is None:
+        return None
+    return Location(**{**fields, "caller": _location(fields["caller"])})
+
+
+def _require_writable(argument: Argument) -> None:
+    if argument.view is not None and not argument.view.is_writable:
+        raise LaunchError(
+            f"`{argument.name}` is read-only, and the kernel writes to it",
+            hint="pass a copy: `array.copy()`",
+        )
+
+
+def _packed(argument: Argument) -> bytes:
+    element = argument.specialization.element
+    if element is None or isinstance(element, PointerType):
+        return pack_argument(AddressParameter(), argument.value)
+    if not element.is_floating():
+        return pack_argument(IntParameter(64), argument.value)
+    if element.primitive_bitwidth >= 32:
+        return pack_argument(FloatParameter(element.primitive_bitwidth), argument.value)
+    half: bytes = element.numpy.type(argument.value).tobytes()
+    return half.ljust(8, b"\0")

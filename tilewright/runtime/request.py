@@ -1,0 +1,95 @@
+"""What to compile: a kernel, and what is known of its arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright import env
+from tilewright.frontend.function import KernelFunction
+from tilewright.ir.types import PointerType
+from tilewright.runtime.arguments import Specialization, traced_constant
+from tilewright.runtime.cache import build_fingerprint, digest
+from tilewright.runtime.launcher import (
+    AddressParameter,
+    ArrayParameter,
+    BoolParameter,
+    ConstantParameter,
+    FloatParameter,
+    IntParameter,
+    LaunchParameter,
+)
+
+__all__ = ["Request"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kernel and what is known of its arguments.
+
+    `values` are the ints of the call that asks, for error messages only.
+    """
+
+    function: KernelFunction
+    specializations: Mapping[str, Specialization]
+    debug: bool = False
+    version: str = ""
+    values: Mapping[str, int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def is_portable(self) -> bool:
+        """Whether another process can ask for the same."""
+        return all(isinstance(s.key, str) for s in self.specializations.values())
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """A name for the code: equal names, equal code."""
+        keys = (f"{name}:{s.key}" for name, s in self.specializations.items())
+        return digest(
+            [
+                build_fingerprint(),
+                self.function.cache_key,
+                self.version,
+                f"debug={self.debug}",
+                f"disabled={sorted(env.disabled_passes())}",
+                *keys,
+            ]
+        )
+
+    @property
+    def cache_name(self) -> str:
+        """The name of its entry in the disk cache."""
+        return f"{self.function.name[:60]}-{self.hash}"
+
+    def parameters(self, written: frozenset[str]) -> list[LaunchParameter] | None:
+        """What a launcher in machine code has to check, or None where only Python can."""
+        checks = [
+            _launch_parameter(known, name in written)
+            for name, known in self.specializations.items()
+        ]
+        known = [check for check in checks if check is not None]
+        return known if len(known) == len(checks) else None
+
+
+def _launch_parameter(known: Specialization, is_written: bool) -> LaunchParameter | None:
+    element = known.element
+    if element is None:
+        constant = traced_constant(known.traced)
+        return None if constant is None else ConstantParameter(constant.value)
+    if isinstance(element, PointerType):
+        if known.is_address:
+            return AddressParameter(known.divisible_by_16)
+        return ArrayParameter(element.element_ty.name, known.divisible_by_16, is_written)
+    if element.is_bool():
+        return BoolParameter()
+    if element.is_floating():
+        bits = element.primitive_bitwidth
+        return FloatParameter(bits) if bits >= 32 else None
+    return IntParameter(
+        bits=element.primitive_bitwidth,
+        signed=element.is_int_signed(),
+        divisible_by_16=known.divisible_by_16,
+        excludes_one=known.excludes_one,
+        excludes_narrower=known.chosen_by_value and element.primitive_bitwidth == 64,
+    )
