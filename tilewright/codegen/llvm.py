@@ -176,6 +176,7 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -
     # The code generator writes its vectors itself; a second opinion costs compile time.
     options.loop_vectorization = False
     options.slp_vectorization = False
+    options.loop_unrolling = False
     # A pass builder collects callbacks with each use and a pass manager runs only once.
     builder = llvm.create_pass_builder(machine, options)
     manager = builder.getModulePassManager()

@@ -235,8 +235,31 @@ def _mul_high(o: Operands, op: Op) -> str:
 def _extremum(o: Operands, op: ops.Minimum | ops.Maximum) -> str:
     word = "min" if isinstance(op, ops.Minimum) else "max"
     if o.is_float:
+        if not op.propagate_nan and _has_range_instruction(o):
+            return _range(o, 4 if word == "min" else 5)
         return o.intrinsic(f"{word}imum" if op.propagate_nan else f"{word}imumnum")
     return o.intrinsic(f"{'s' if o.is_signed else 'u'}{word}")
+
+
+def _has_range_instruction(o: Operands) -> bool:
+    """Whether `vrange` takes these vectors: it is `minimumnum` and `maximumnum` in one instruction."""
+    bits = dtype(o.element).primitive_bitwidth
+    wanted = {"avx512dq"} if bits * o.lanes == 512 else {"avx512dq", "avx512vl"}
+    return bits >= 32 and bits * o.lanes in {128, 256, 512} and o.code.features >= wanted
+
+
+def _range(o: Operands, selector: int) -> str:
+    bits = dtype(o.element).primitive_bitwidth * o.lanes
+    suffix = f"{'ps' if o.scalar == 'float' else 'pd'}.{bits}"
+    everything = f"i{max(8, o.lanes)} -1"
+    exact = ", i32 4" if bits == 512 else ""  # the current rounding mode
+    x, y = o.texts
+    return o.code.call(
+        o.type,
+        f"llvm.x86.avx512.mask.range.{suffix}",
+        f"{o.type} {x}, {o.type} {y}, i32 {selector}, {o.type} {x}, {everything}{exact}",
+        o.level,
+    )
 
 
 _FLOAT_CONDITIONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}

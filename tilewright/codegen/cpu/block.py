@@ -137,7 +137,9 @@ class BlockWriter:
                 self.puller.scalars[value] = Element(text, 1, self.code.level)
 
     def _store_slots(self, values: tuple[Value, ...], slots: list[str]) -> None:
-        texts = [self.puller.scalar(v).text if s else "" for v, s in zip(values, slots, strict=True)]
+        texts = [
+            self.puller.scalar(v).text if s else "" for v, s in zip(values, slots, strict=True)
+        ]
         for value, slot, text in zip(values, slots, texts, strict=True):
             if slot:
                 self.code.line(f"store {llvm_type(value.type.element)} {text}, ptr {slot}")
@@ -244,9 +246,7 @@ class BlockWriter:
     def _if(self, op: ops.If) -> None:
         code, puller = self.code, self.puller
         condition = puller.scalar(op.condition).text
-        slots = [
-            "" if r.shape else code.alloca(llvm_type(r.type.element)) for r in op.results
-        ]
+        slots = ["" if r.shape else code.alloca(llvm_type(r.type.element)) for r in op.results]
         then, orelse, done = code.label("then"), code.label("else"), code.label("endif")
         with code.section():  # what the arms hoist out goes before the branch
             code.line(f"br i1 {condition}, label %{then}, label %{orelse}")
@@ -264,5 +264,3 @@ class BlockWriter:
         """Raise if sections were left open."""
         if self.code.level:
             raise InternalError("a section of code was left open")
-
-

@@ -83,7 +83,8 @@ class Section:
 class Code:
     """One function being written."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: frozenset[str] = frozenset()) -> None:
+        self.features = features
         self.sections: list[Section] = [Section()]
         self.allocas: list[str] = []
         self.declarations: dict[str, str] = {}

@@ -36,7 +36,7 @@ def generate(function: Function, host: Host) -> CpuKernel:
     """Write the LLVM module of a kernel that went through `passes.pipeline.prepare_for_cpu`."""
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     planner = Planner(function)
-    code = Code()
+    code = Code(host.features)
     writer = BlockWriter(code, planner, analyze_axes(function), host)
     _read_arguments(code, writer, function)
     writer.write(function.body)

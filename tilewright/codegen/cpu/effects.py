@@ -14,7 +14,15 @@ from tilewright.codegen.cpu.pull import Index, Puller
 from tilewright.ir.core import Value
 from tilewright.ir.types import ElementType
 
-__all__ = ["AssertRoot", "AtomicRoot", "HistogramRoot", "PrintRoot", "guarded", "print_line", "printed"]
+__all__ = [
+    "AssertRoot",
+    "AtomicRoot",
+    "HistogramRoot",
+    "PrintRoot",
+    "guarded",
+    "print_line",
+    "printed",
+]
 
 # Fields of the launch that all threads share (see `runtime/pool.py`), in bytes.
 ERROR_OFFSET = 12
@@ -183,9 +191,7 @@ def print_line(puller: Puller, line: str, arguments: list[str]) -> None:
     code.assign(f"call i32 (i32, ptr, ...) @dprintf({passed})")
 
 
-def _conversion(
-    puller: Puller, op: ops.Print, kind: ElementType, text: str
-) -> tuple[str, str]:
+def _conversion(puller: Puller, op: ops.Print, kind: ElementType, text: str) -> tuple[str, str]:
     code, type_ = puller.code, llvm_type(kind)
     bits = kind.primitive_bitwidth
     if op.hex:

@@ -125,7 +125,8 @@ class ReduceRoot:
 
     def prepare(self, puller: Puller, index: Index) -> list[Element]:
         return [
-            Element(puller.vector(v, index), puller.lanes, puller.code.level) for v in self.op.inputs
+            Element(puller.vector(v, index), puller.lanes, puller.code.level)
+            for v in self.op.inputs
         ]
 
     def update(self, puller: Puller, chunk: int, elements: list[Element], *, along: bool) -> None:
@@ -135,7 +136,9 @@ class ReduceRoot:
         neutral = self.identity
         types = [self._type(puller, v) for v in self.op.inputs]
         if predicate and neutral is not None:
-            text = self._choose(puller, predicate, types[0], elements[0].text, self._neutral(puller, neutral))
+            text = self._choose(
+                puller, predicate, types[0], elements[0].text, self._neutral(puller, neutral)
+            )
             elements = [Element(text, lanes, code.level)]
         old = [
             Element(code.assign(f"load {t}, ptr {s}"), lanes, code.level)
@@ -168,7 +171,11 @@ class ReduceRoot:
         code = puller.code
         sums = [
             [
-                Element(code.assign(f"load {self._type(puller, v)}, ptr {slot}"), puller.lanes, code.level)
+                Element(
+                    code.assign(f"load {self._type(puller, v)}, ptr {slot}"),
+                    puller.lanes,
+                    code.level,
+                )
                 for v, slot in zip(self.op.inputs, slots, strict=True)
             ]
             for slots in self.slots
@@ -191,7 +198,10 @@ class ReduceRoot:
             if valid > half and valid < lanes:  # an odd end: fold lane by lane
                 return self._lane_by_lane(puller, parts, lanes, valid)
             low, high = (
-                [self._slice(code, e, v, lanes, start, half) for e, v in zip(parts, self.op.inputs, strict=True)]
+                [
+                    self._slice(code, e, v, lanes, start, half)
+                    for e, v in zip(parts, self.op.inputs, strict=True)
+                ]
                 for start in (0, half)
             )
             parts = low if valid <= half else apply_region(puller, self.op.combine, low + high)
@@ -202,9 +212,13 @@ class ReduceRoot:
         kind = llvm_type(value.type.element)
         type_ = vector(kind, lanes)
         if count == 1:
-            return Element(code.assign(f"extractelement {type_} {e.text}, i32 {start}"), 1, code.level)
+            return Element(
+                code.assign(f"extractelement {type_} {e.text}, i32 {start}"), 1, code.level
+            )
         picks = ", ".join(f"i32 {start + i}" for i in range(count))
-        text = code.assign(f"shufflevector {type_} {e.text}, {type_} poison, <{count} x i32> <{picks}>")
+        text = code.assign(
+            f"shufflevector {type_} {e.text}, {type_} poison, <{count} x i32> <{picks}>"
+        )
         return Element(text, count, code.level)
 
     def _lane_by_lane(
@@ -222,7 +236,9 @@ class ReduceRoot:
         return total
 
     def _deliver(self, puller: Puller, index: Index, elements: list[Element]) -> None:
-        for result, element, number in zip(self.op.results, elements, range(len(elements)), strict=True):
+        for result, element, number in zip(
+            self.op.results, elements, range(len(elements)), strict=True
+        ):
             if self.buffers:
                 puller.write(self.buffers[number], index or self.outer_index, element)
             else:
@@ -326,15 +342,16 @@ class _NestWriter:
             self.puller.predicate = predicate
             stride = 0 if lanes == 1 else 1
             level = code.level
-            coordinates = [
-                Coordinate(b, 0 if b.isdigit() else level, stride) for b in bases
-            ]
+            coordinates = [Coordinate(b, 0 if b.isdigit() else level, stride) for b in bases]
             self._axis(depth + 1, [_with(index, axis, c) for c in coordinates])
             self.puller.predicate = None
 
         if groups > 1:
             with code.counted_loop("0", str(groups * step), str(step)) as i:
-                run([i] + [code.assign(f"add nuw nsw i32 {i}, {u * lanes}") for u in range(1, unroll)])
+                run(
+                    [i]
+                    + [code.assign(f"add nuw nsw i32 {i}, {u * lanes}") for u in range(1, unroll)]
+                )
         elif groups:
             with code.section():
                 run([str(u * lanes) for u in range(unroll)])

@@ -143,7 +143,9 @@ class _BlockPlanner:
         """An op written where it stands; nests go before it only where the order matters."""
         pending = self.pending
         if pending is not None:
-            results = {r for root in pending.roots if isinstance(root, ReduceRoot) for r in root.op.results}
+            results = {
+                r for root in pending.roots if isinstance(root, ReduceRoot) for r in root.op.results
+            }
             writes = any(not isinstance(r, FillRoot | ReduceRoot) for r in pending.roots)
             pulls_tiles = any(v.shape for v in op.operands)
             if (
@@ -203,9 +205,7 @@ class _BlockPlanner:
     def _structured(self, op: ops.For | ops.While | ops.If) -> None:
         self._keep_for_regions(op)
         if isinstance(op, ops.If):
-            carried = {
-                i: self.planner.give_buffer(r) for i, r in enumerate(op.results) if r.shape
-            }
+            carried = {i: self.planner.give_buffer(r) for i, r in enumerate(op.results) if r.shape}
             self._on_its_own(op)
             for arm in (op.then, op.orelse):
                 self.planner.plan_block(arm, carried)
@@ -406,24 +406,30 @@ class _BlockPlanner:
         """Keep what two nests would compute, unless it is cheap; users are seen before operands."""
         nests = [step for step in self.steps if isinstance(step, Nest)]
         pulled_by: dict[Value, set[int]] = {}
+        computed_by: dict[Value, set[int]] = {}
         for number, nest in enumerate(nests):
             for root in nest.roots:
                 for value in root.pulls:
-                    pulled_by.setdefault(value, set()).add(number)
+                    fills = isinstance(root, FillRoot) and root.keeps is value
+                    pulls = computed_by if fills else pulled_by
+                    pulls.setdefault(value, set()).add(number)
         for op in reversed(self.block.ops):
             for value in op.results:
-                numbers = pulled_by.get(value, set())
-                if not numbers or not self.uses.is_virtual(value):
-                    continue
-                if len(numbers) > 1 and self.uses.is_expensive(value):
-                    numbers = {self._keep_in_first(value, nests, min(numbers))}
-                for operand in op.operands:
-                    pulled_by.setdefault(operand, set()).update(numbers)
+                numbers = computed_by.get(value, set())
+                if self.uses.is_virtual(value):
+                    numbers = numbers | pulled_by.get(value, set())
+                    if len(numbers) > 1 and self.uses.is_expensive(value):
+                        numbers = {self._keep_in_first(value, nests, min(numbers))}
+                if numbers and not self.uses.is_never_virtual(op):
+                    for operand in op.operands:
+                        pulled_by.setdefault(operand, set()).update(numbers)
 
     def _keep_in_first(self, value: Value, nests: list[Nest], number: int) -> int:
         nest = nests[number]
         root = FillRoot(value, Buffer.for_value(value), value)
-        if nest.shape == value.shape and not any(isinstance(r, _EXCLUSIVE + (AssertRoot,)) for r in nest.roots):
+        if nest.shape == value.shape and not any(
+            isinstance(r, _EXCLUSIVE + (AssertRoot,)) for r in nest.roots
+        ):
             nest.roots.insert(0, root)
         else:
             own = Nest(value.shape, [root])

@@ -114,7 +114,9 @@ class Puller:
                 return self._offset(self.coordinate(index[0]), start)
             case ops.Broadcast(x=x):
                 sizes = x.shape
-                return self.pull(x, tuple(ZERO if n == 1 else c for n, c in zip(sizes, index, strict=False)))
+                return self.pull(
+                    x, tuple(ZERO if n == 1 else c for n, c in zip(sizes, index, strict=False))
+                )
             case ops.ExpandDims(x=x, axis=axis):
                 return self.pull(x, index[:axis] + index[axis + 1 :])
             case ops.Permute(x=x, order=order):
@@ -217,7 +219,9 @@ class Puller:
     def _weighted(self, elements: list[Element], weights: Sequence[int]) -> Element:
         total = Element("0", 1, 0)
         # Outer terms first, so that partial sums stay in outer sections.
-        for e, weight in sorted(zip(elements, weights, strict=True), key=lambda pair: pair[0].level):
+        for e, weight in sorted(
+            zip(elements, weights, strict=True), key=lambda pair: pair[0].level
+        ):
             if weight and e.text != "0":
                 term = e if weight == 1 else self._integer("mul", e, weight)
                 total = term if total.text == "0" else self._integer("add", total, term)
@@ -292,12 +296,16 @@ class Puller:
     def _signed_add(self, x: Element, amount: int) -> Element:
         type_ = vector("i32", x.lanes)
         other = self.code.splat(Element(str(amount), 1, 0), "i32", x.lanes)
-        return Element(self.code.assign(f"add {type_} {x.text}, {other}", x.level), x.lanes, x.level)
+        return Element(
+            self.code.assign(f"add {type_} {x.text}, {other}", x.level), x.lanes, x.level
+        )
 
     def _clamped(self, x: Element, high: int) -> Element:
         type_, name = vector("i32", x.lanes), mangled("i32", x.lanes)
         zero, top = (self.code.splat(Element(str(n), 1, 0), "i32", x.lanes) for n in (0, high))
-        text = self.code.call(type_, f"llvm.smax.{name}", f"{type_} {x.text}, {type_} {zero}", x.level)
+        text = self.code.call(
+            type_, f"llvm.smax.{name}", f"{type_} {x.text}, {type_} {zero}", x.level
+        )
         text = self.code.call(type_, f"llvm.smin.{name}", f"{type_} {text}, {type_} {top}", x.level)
         return Element(text, x.lanes, x.level)
 
@@ -322,13 +330,17 @@ class Puller:
         lanes, level = max(taken.lanes, place.lanes), max(taken.level, place.level)
         scalar = llvm_type(x.type.element)
         full = vector(scalar, lanes)
-        text = self.code.assign(
-            f"select {vector('i1', lanes)} "
-            f"{self.code.splat(Element(inside, place.lanes, place.level), 'i1', lanes)}, "
-            f"{full} {self.code.splat(taken, scalar, lanes)}, {full} zeroinitializer",
-            level,
-        ) if lanes > 1 else self.code.assign(
-            f"select i1 {inside}, {scalar} {taken.text}, {scalar} {_zero(scalar)}", level
+        text = (
+            self.code.assign(
+                f"select {vector('i1', lanes)} "
+                f"{self.code.splat(Element(inside, place.lanes, place.level), 'i1', lanes)}, "
+                f"{full} {self.code.splat(taken, scalar, lanes)}, {full} zeroinitializer",
+                level,
+            )
+            if lanes > 1
+            else self.code.assign(
+                f"select i1 {inside}, {scalar} {taken.text}, {scalar} {_zero(scalar)}", level
+            )
         )
         return Element(text, lanes, level)
 
@@ -388,9 +400,13 @@ class Puller:
                 f"store {kind} {text}, ptr {self.address(buffer, position)}, align {buffer.itemsize}"
             )
             return
-        text = self.to_memory(self.widen(element, buffer.type.element), buffer.type.element, self.lanes)
+        text = self.to_memory(
+            self.widen(element, buffer.type.element), buffer.type.element, self.lanes
+        )
         if position.stride == 1:
-            self.store_contiguous(kind, text, self.address(buffer, position.first), buffer.itemsize, None)
+            self.store_contiguous(
+                kind, text, self.address(buffer, position.first), buffer.itemsize, None
+            )
         else:
             places = _from_element(self.coordinate(position))
             self.scatter(kind, text, self.address(buffer, places), buffer.itemsize, None)
@@ -570,9 +586,7 @@ def _row_major(shape: tuple[int, ...]) -> list[int]:
     return strides[::-1]
 
 
-def _matching_axes(
-    index: Index, shape: tuple[int, ...], source: tuple[int, ...]
-) -> Index | None:
+def _matching_axes(index: Index, shape: tuple[int, ...], source: tuple[int, ...]) -> Index | None:
     """Translate an index when the shapes differ in axes of size 1 only."""
     if [n for n in shape if n != 1] != [n for n in source if n != 1]:
         return None

@@ -67,7 +67,7 @@ def _vote_root(root: object, nest: Nest, puller: Puller, uses: Uses, votes: list
     if isinstance(root, StoreRoot):
         _vote_pointer(root.op.pointer, identity, puller, votes)
     if isinstance(root, FillRoot):
-        _vote_strides(root.buffer.strides, identity, votes)
+        _vote_strides(root.buffer.strides, identity, votes, 8)
     seen: set[tuple[Value, Axes]] = set()
     waiting: list[tuple[Value, Axes]] = [
         (v, identity) for v in getattr(root, "pulls", ()) if len(v.shape) == len(identity)
@@ -78,8 +78,10 @@ def _vote_root(root: object, nest: Nest, puller: Puller, uses: Uses, votes: list
             continue
         seen.add(item)
         buffer = puller.buffers.get(value)
-        if buffer is not None and not (isinstance(root, FillRoot) and root.value is value):
-            _vote_strides(buffer.strides, axes, votes)
+        if buffer is not None:
+            # What does not vary along an axis is read once for all of it, so it hardly matters.
+            varies = all(a in axes for a, n in enumerate(nest.shape) if n > 1)
+            _vote_strides(buffer.strides, axes, votes, 8 if varies else 1)
             continue
         waiting += _operands(value, axes, uses)
         if isinstance(value, ops.Load):
@@ -105,7 +107,9 @@ def _operands(value: Value, axes: Axes, uses: Uses) -> list[tuple[Value, Axes]]:
             return [(x, tuple(source))]
     if isinstance(value.type.element, PointerType):
         return []
-    return [(v, axes) for v in op.operands if v.shape and not isinstance(v.type.element, PointerType)]
+    return [
+        (v, axes) for v in op.operands if v.shape and not isinstance(v.type.element, PointerType)
+    ]
 
 
 def _vote_pointer(pointer: Value, axes: Axes, puller: Puller, votes: list[int]) -> None:
@@ -115,7 +119,7 @@ def _vote_pointer(pointer: Value, axes: Axes, puller: Puller, votes: list[int]) 
             votes[axis] += min(run, pointer.shape[position], 16)
 
 
-def _vote_strides(strides: tuple[int, ...], axes: Axes, votes: list[int]) -> None:
+def _vote_strides(strides: tuple[int, ...], axes: Axes, votes: list[int], weight: int) -> None:
     for stride, axis in zip(strides, axes, strict=True):
         if stride == 1 and axis is not None:
-            votes[axis] += 8
+            votes[axis] += weight

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tilewright import ops
-from tilewright.ir.core import Block, Effect, Function, Op, Param, Result, Value
+from tilewright.ir.core import Block, Function, Op, Param, Result, Value
 
 __all__ = ["Uses", "defining_op", "pointer_root"]
 
@@ -84,8 +84,12 @@ class Uses:
             bool(value.shape)
             and value not in self.stored
             and op is not None
-            and not isinstance(op, _NEVER_VIRTUAL)
+            and not self.is_never_virtual(op)
         )
+
+    def is_never_virtual(self, op: Op) -> bool:
+        """Whether the op's results are more than a recipe for each element."""
+        return isinstance(op, _NEVER_VIRTUAL)
 
     def place_in(self, op: Op, block: Block) -> int | None:
         """Return the position in `block` of the op, or of the op of `block` that contains it."""
@@ -105,7 +109,9 @@ class Uses:
             if any(b is block for b in self.yielded[current]):
                 return len(block.ops)
             for region in self.yielded[current]:
-                inside = self.place_in(self.parent[region], block) if region in self.parent else None
+                inside = (
+                    self.place_in(self.parent[region], block) if region in self.parent else None
+                )
                 last = max(last, -1 if inside is None else inside)
             for user in self.users[current]:
                 place = self.place_in(user, block)
@@ -148,6 +154,3 @@ class Uses:
     def is_expensive(self, value: Value) -> bool:
         """Whether to keep the tile in memory rather than compute it in two places."""
         return self.cost(value) > CHEAP
-
-    def has_effect(self, op: Op, effect: Effect) -> bool:
-        return bool(op.effects & effect)

@@ -147,7 +147,9 @@ class WholeOps:
             place = code.assign(f"sub i32 {size - 1}, {i}") if op.reverse else i
             here = at(Coordinate(place, code.level))
             running = [
-                Element(code.assign(f"load {self._vector_type(v)}, ptr {s}"), puller.lanes, code.level)
+                Element(
+                    code.assign(f"load {self._vector_type(v)}, ptr {s}"), puller.lanes, code.level
+                )
                 for v, s in zip(op.inputs, slots, strict=True)
             ]
             elements = [puller.read(b, here) for b in buffers]
