@@ -118,9 +118,12 @@ def test_claims_hold_of_the_evaluated_tiles(function, aligned, any_number):
     info = analyze_axes(function)
     arguments = (1 << 20, aligned, any_number)
     results = interpret(function, arguments)
+    values = dict(zip(function.body.ops, results, strict=True))
+    if any(isinstance(op, ops.Rem) and not values[op.y].all() for op in values):
+        return  # divisors are taken not to be 0
     scalars = dict(zip(function.params, arguments, strict=True))
-    scalars |= {v: x for v, x in zip(function.body.ops, results, strict=True) if not x.shape}
-    for value, result in zip(function.body.ops, results, strict=True):
+    scalars |= {v: x for v, x in values.items() if not x.shape}
+    for value, result in values.items():
         unit = ITEMSIZE if value.type.element.is_ptr() else 1
         array = np.atleast_1d(result).astype(np.int64)
         assert len(info.axes(value)) == array.ndim

@@ -17,7 +17,7 @@ from their initial values and meet what the body yields until nothing changes.
 Numbers are those that the type holds, so a sum that wraps is still contiguous modulo 2^width.
 Widening then (in `Cast` or `PointerAdd`) is taken not to split a run: the lanes on the two sides
 would lie 2^width elements apart in memory. Sums and products of non-negative numbers are taken not
-to become negative, a divisor of which nothing is known not to be 0.
+to become negative, divisors not to be 0.
 """
 
 from __future__ import annotations

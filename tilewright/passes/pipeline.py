@@ -16,7 +16,7 @@ from tilewright.errors import InternalError, TilewrightError, Unsupported
 from tilewright.ir.core import Function, Op
 from tilewright.ir.verifier import verify
 from tilewright.passes.dump import Dump, Report
-from tilewright.passes.eliminate_common import eliminate_common
+from tilewright.passes.eliminate_duplicates import eliminate_duplicates
 from tilewright.passes.expand_math import expand_math
 from tilewright.passes.fold_dot_accumulator import fold_dot_accumulator
 from tilewright.passes.hoist_invariants import hoist_invariants
@@ -49,8 +49,8 @@ PASSES: tuple[Pass, ...] = (
         after={"inline_calls": "constant arguments decide branches of the callee"},
     ),
     Pass(
-        "eliminate_common",
-        eliminate_common,
+        "eliminate_duplicates",
+        eliminate_duplicates,
         after={"simplify": "equal values are written alike only in their simplest form"},
     ),
     Pass(
@@ -58,7 +58,7 @@ PASSES: tuple[Pass, ...] = (
         remove_dead,
         after={
             "simplify": "rules leave behind what they replaced",
-            "eliminate_common": "of loops and branches, merged values leave unused results",
+            "eliminate_duplicates": "of loops and branches, merged values leave unused results",
         },
     ),
     Pass(
@@ -96,7 +96,7 @@ PREPARE_FOR_CPU: tuple[Pass, ...] = (
         simplify,
         after={"legalize_casts": "constants are folded through the expansions"},
     ),
-    Pass("eliminate_common_legal", eliminate_common),
+    Pass("eliminate_duplicates_legal", eliminate_duplicates),
     Pass("remove_dead_legal", remove_dead),
 )
 """What the CPU target runs afterwards: ops that it does not generate become others."""

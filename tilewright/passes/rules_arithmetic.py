@@ -106,8 +106,8 @@ def div(op: Op, make: Make) -> Value | None:
     match op:
         case Div(x, Full(1)) if is_unsaturated(op):  # x / 1 → x
             return x
-        case Div(Full(0) as zero, _) if is_integer(op):  # 0 / x → 0 (also where x is 0)
-            return zero
+        case Div(Full(0) as zero, _) | Div(_, Full(0) as zero) if is_integer(op):
+            return zero  # 0 / x → 0, x / 0 → 0
         case Div(x, Full(c)) if is_exact_float(op) and _has_exact_reciprocal(c, op.type.element):
             return make(Mul(x, make(splat(1 / c, op))))  # x / 2^k → x * 2^-k
     return None
@@ -126,8 +126,8 @@ def rem(op: Op, make: Make) -> Value | None:
     match op:
         case Rem(_, Full(1 | -1)) if is_integer(op):  # x % 1 → 0
             return make(splat(0, op))
-        case Rem(Full(0) as zero, _) if is_integer(op):  # 0 % x → 0 (also where x is 0)
-            return zero
+        case Rem(Full(0) as zero, _) | Rem(_, Full(0) as zero) if is_integer(op):
+            return zero  # 0 % x → 0, x % 0 → 0
         case Rem(Rem(_, y) as x, z) if is_integer(op) and y is z:  # (x % y) % y → x % y
             return x
     return None

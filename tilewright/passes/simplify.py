@@ -90,7 +90,16 @@ class _Simplifier:
             results = control_rule(op, emit)
             self.has_restructured |= results is not None and bool(op.region_fields)
             return results
-        return _simplified(op, _make(emit))
+        made: list[Op] = []
+
+        def emit_new(new: Op) -> Op:
+            made.append(new)
+            return emit(new)
+
+        value = _simplified(op, _make(emit_new))
+        if made and value is made[-1] and not value.name:
+            value.name = op.name
+        return value
 
 
 def _make(emit: Emit) -> Callable[[Op], Value]:

@@ -16,10 +16,10 @@ from typing import Any
 from tilewright.ir.core import Block, Effect, Function, Op, Value
 from tilewright.ops import For, Load, While
 
-__all__ = ["eliminate_common"]
+__all__ = ["eliminate_duplicates"]
 
 
-def eliminate_common(function: Function) -> Function:
+def eliminate_duplicates(function: Function) -> Function:
     """Let every value be computed once."""
     body = _Eliminator().block(function.body, {})
     return function if body is function.body else replace(function, body=body)
