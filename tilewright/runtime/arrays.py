@@ -101,7 +101,7 @@ def view_array(value: Any, name: str) -> ArrayView | None:
 
 
 def _view_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayView:
-    if isinstance(array, np.ma.MaskedArray):
+    if type(array) is not np.ndarray and hasattr(array, "mask"):
         raise LaunchError(
             f"`{name}`: a masked array would lose its mask", hint="pass `.data` and the mask apart"
         )

@@ -1,7 +1,4 @@
-"""Compiling: from a request to machine code, through all stages or from the disk cache.
-
-A kernel that is in the cache needs neither the frontend nor LLVM's code generator.
-"""
+"""Compiling: from a request to machine code, through all the stages."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from tilewright.ops import Assert
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.written_parameters import written_parameters
-from tilewright.runtime.cache import read_entry, write_entry
+from tilewright.runtime.cache import write_entry
 from tilewright.runtime.launcher import launcher_ir
 from tilewright.runtime.machine_code import MachineCode, launcher_symbol
 from tilewright.runtime.report import tell
@@ -44,10 +41,7 @@ class Lowered:
 
 
 def compile_kernel(request: Request) -> MachineCode:
-    """Return the machine code of a request, from the disk cache if it is there."""
-    code = find_kernel(request)
-    if code is not None:
-        return code
+    """Take a kernel through all stages, and keep the result in the disk cache."""
     lowered = lower(request)
     with _timed(request, "machine code"):
         object_bytes = compile_to_object(lowered.llvm_ir, host=host())
@@ -56,18 +50,9 @@ def compile_kernel(request: Request) -> MachineCode:
 
 def begin_compile(request: Request, executor: Executor) -> Callable[[], MachineCode]:
     """Start compiling, LLVM's part on an executor; return a function that waits for the code."""
-    code = find_kernel(request)
-    if code is not None:
-        return lambda: code
     lowered = lower(request)
     future = executor.submit(compile_to_object, lowered.llvm_ir, host=host())
     return lambda: finish(request, lowered, future.result())
-
-
-def find_kernel(request: Request) -> MachineCode | None:
-    """Return the machine code of a request if an earlier process has compiled it."""
-    entry = read_entry(request.cache_name) if request.is_portable else None
-    return None if entry is None else MachineCode(request, entry.header, entry.payload)
 
 
 def finish(request: Request, lowered: Lowered, object_bytes: bytes) -> MachineCode:

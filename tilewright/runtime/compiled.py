@@ -5,13 +5,18 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.llvm import assembly, host, optimized_ir
 from tilewright.ir.printer import to_text
-from tilewright.runtime.build import lower, tile_ir
+from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.options import DEFAULTS
+
+if TYPE_CHECKING:
+    from tilewright.runtime import build
+else:
+    build = Deferred("tilewright.runtime.build")
 
 __all__ = ["CompiledKernel"]
 
@@ -49,11 +54,11 @@ class _Stages(Mapping[str, Any]):
 
     @property
     def _tile_ir(self) -> str:
-        return to_text(tile_ir(self._code.request))
+        return to_text(build.tile_ir(self._code.request))
 
     @functools.cached_property
     def _llvm_ir(self) -> str:
-        return lower(self._code.request).llvm_ir
+        return build.lower(self._code.request).llvm_ir
 
 
 class CompiledKernel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 else:
     build = Deferred("tilewright.runtime.build")
     compiled = Deferred("tilewright.runtime.compiled")
+    machine_code = Deferred("tilewright.runtime.machine_code")
     request = Deferred("tilewright.runtime.request")
 
 __all__ = ["JITFunction", "jit"]
@@ -115,10 +116,10 @@ class JITFunction(KernelFunction):
         self._check_call(values, options)
         arguments = list(map(specialize, self.params, values))
         key, debug = self._key(arguments, options)
-        if key not in self._codes:
-            finish = build.begin_compile(self._request(arguments, debug=debug), executor)
-            return lambda: self._kernel(arguments, options, finish)
-        return lambda: self._kernel(arguments, options)
+        asked = self._request(arguments, debug=debug)
+        code = self._codes.get(key) or machine_code.find_kernel(asked)
+        finish = build.begin_compile(asked, executor) if code is None else lambda: code
+        return lambda: self._kernel(arguments, options, finish)
 
     @property
     def debug(self) -> DebugLauncher:
@@ -198,7 +199,7 @@ class JITFunction(KernelFunction):
             if kernel is None:
                 if key not in self._codes:
                     asked = self._request(arguments, debug=debug)
-                    self._codes[key] = (compile_ or partial(build.compile_kernel, asked))()
+                    self._codes[key] = compile_() if compile_ else _compiled(asked)
                 kernel = compiled.CompiledKernel(self._codes[key], options)
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
         return kernel
@@ -258,6 +259,10 @@ class DebugLauncher:
 
 # The types of dtypes: ours, and those of PyTorch and (one for each) of NumPy.
 _DTYPES = frozenset({"DType", "dtype", *(type(d.numpy).__name__ for d in DTYPES.values())})
+
+
+def _compiled(asked: request.Request) -> machine_code.MachineCode:
+    return machine_code.find_kernel(asked) or build.compile_kernel(asked)
 
 
 def _without_memory(parameter: Parameter, value: Any) -> Argument:

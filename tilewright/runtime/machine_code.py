@@ -12,7 +12,7 @@ from tilewright.codegen.llvm import LoadedObject, load_object
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves, require_memory
-from tilewright.runtime.cache import cached_object
+from tilewright.runtime.cache import cached_object, read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launcher import (
     AddressParameter,
@@ -25,7 +25,7 @@ from tilewright.runtime.launcher import (
 from tilewright.runtime.pool import pool, run_packed
 from tilewright.runtime.request import Request
 
-__all__ = ["MachineCode", "launcher_symbol"]
+__all__ = ["MachineCode", "find_kernel", "launcher_symbol"]
 
 
 def launcher_symbol(kernel_symbol: str) -> str:
@@ -87,6 +87,15 @@ class MachineCode:
     def _fail(self, code: int) -> None:
         text, place = self._assertions[code - 1]
         raise LaunchError(f"device-side assert: {text}", location=_location(place))
+
+
+def find_kernel(request: Request) -> MachineCode | None:
+    """Return the machine code of a request if it is in the disk cache.
+
+    It needs none of the compiler: neither the passes nor the code generator is imported.
+    """
+    entry = read_entry(request.cache_name) if request.is_portable else None
+    return None if entry is None else MachineCode(request, entry.header, entry.payload)
 
 
 class _Retired:
