@@ -1,0 +1,1 @@
+"""Kernels as a user writes them, and a demonstration that runs, checks and times them."""
