@@ -1,7 +1,7 @@
-"""How each elementwise op becomes LLVM instructions: one rule per op class, for scalars and vectors alike.
+"""How each elementwise op becomes LLVM instructions: a rule for each class, for any width.
 
-A rule gets the operands as text, already of one width. What no machine has (exp, bf16 arithmetic, ...) was
-rewritten before; what may trap (division) is guarded here.
+A rule gets the operands as text, already of one width. What no machine has (exp, bf16 arithmetic,
+...) was rewritten before; what may trap (division) is guarded here.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _extremum(o: Operands, op: ops.Minimum | ops.Maximum) -> str:
 
 
 def _has_range_instruction(o: Operands) -> bool:
-    """Whether `vrange` takes these vectors: it is `minimumnum` and `maximumnum` in one instruction."""
+    """Whether `vrange` takes these vectors: it is `minimumnum` in one instruction."""
     bits = dtype(o.element).primitive_bitwidth
     wanted = {"avx512dq"} if bits * o.lanes == 512 else {"avx512dq", "avx512vl"}
     return bits >= 32 and bits * o.lanes in {128, 256, 512} and o.code.features >= wanted

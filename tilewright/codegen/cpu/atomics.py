@@ -1,6 +1,7 @@
 """Atomic read-modify-write on one element, for every element type.
 
-What the machine has no instruction for (float minimum, 16-bit floats) is a compare-and-swap loop on the bits.
+What the machine has no instruction for (float minimum, 16-bit floats) is a compare-and-swap loop on
+the bits.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ CACHE_LINE_BYTES = 64
 
 @dataclass(eq=False)
 class Buffer:
-    """A tile in scratch memory: `strides` count elements, `offset` bytes from the thread's scratch."""
+    """A tile in scratch memory: `strides` count elements, `offset` bytes from its start."""
 
     type: TileType
     strides: tuple[int, ...]

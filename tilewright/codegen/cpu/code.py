@@ -1,7 +1,8 @@
 """The text of one LLVM function while it is being written, and the values in it.
 
-Code is a stack of sections, one per open loop. A value that does not depend on the inner loops is written to an
-outer section, before the loop that is still open: what does not vary is computed once, without any later pass.
+Code is a stack of sections, one per open loop. A value that does not depend on the inner loops is
+written to an outer section, before the loop that is still open: what does not vary is computed
+once, without any later pass.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def constant_text(value: float, element: ElementType) -> str:
 
 
 class Element(NamedTuple):
-    """A value in the code: `lanes` elements of a tile (1: a scalar), known from section `level` on."""
+    """A value in the code: `lanes` elements (1: a scalar), known from section `level` on."""
 
     text: str
     lanes: int

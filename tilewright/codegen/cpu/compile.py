@@ -23,7 +23,8 @@ CONTEXT_SHARED_OFFSET = 24
 class CpuKernel:
     """A kernel as LLVM text: `void symbol(ptr args, i32 x, i32 y, i32 z, ptr context)`.
 
-    `assertions` are the messages and places of the kernel's assertions: error code n is number n - 1.
+    `assertions` are the messages and places of the kernel's assertions: error code n is number n -
+    1.
     """
 
     llvm_ir: str
@@ -71,10 +72,11 @@ def _module(code: Code, symbol: str, host: Host) -> str:
     body = "\n".join(f"  {line}" for line in code.sections[0].lines)
     definitions = "\n".join(code.definitions.values())
     declarations = "\n".join(code.declarations.values())
+    parameters = "ptr noalias readonly %args, i32 %pid0, i32 %pid1, i32 %pid2, ptr %context"
     features = f'"target-cpu"="{host.cpu}" "target-features"="{host.feature_string}"'
     return f"""{module_header(host)}
 {definitions}
-define void @{symbol}(ptr noalias readonly %args, i32 %pid0, i32 %pid1, i32 %pid2, ptr %context) #0 {{
+define void @{symbol}({parameters}) #0 {{
 entry:
   {chr(10).join(code.allocas)}
 {grid}

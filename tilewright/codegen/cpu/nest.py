@@ -1,8 +1,9 @@
 """Loop nests: several things that need every element of a tile, done in one pass over it.
 
-A nest runs over the index space of a shape. Its *roots* are what the pass is for: storing a tile to the user's memory
-or to a buffer, reducing it, and so on. Everything else is pulled by them. One axis is the vector axis: its loop is
-the innermost, except that a reduction along another axis goes inside it, so that its accumulators stay in registers.
+A nest runs over the index space of a shape. Its *roots* are what the pass is for: storing a tile to
+the user's memory or to a buffer, reducing it, and so on. Everything else is pulled by them. One
+axis is the vector axis: its loop is the innermost, except that a reduction along another axis goes
+inside it, so that its accumulators stay in registers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tilewright import ops
 from tilewright.codegen.cpu.buffers import Buffer
-from tilewright.codegen.cpu.code import Element, constant_text, llvm_type, memory_type, vector
+from tilewright.codegen.cpu.code import Code, Element, constant_text, llvm_type, memory_type, vector
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot, guarded
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.cpu.regions import apply_region, identity
@@ -131,30 +132,47 @@ class ReduceRoot:
 
     def update(self, puller: Puller, chunk: int, elements: list[Element], *, along: bool) -> None:
         """Combine elements into the accumulators; `along`: the lanes themselves get reduced."""
-        code, lanes = puller.code, puller.lanes
+        code, slots = puller.code, self.slots[chunk]
         predicate = puller.predicate if along else None
         neutral = self.identity
         types = [self._type(puller, v) for v in self.op.inputs]
         if predicate and neutral is not None:
-            text = self._choose(
-                puller, predicate, types[0], elements[0].text, self._neutral(puller, neutral)
-            )
-            elements = [Element(text, lanes, code.level)]
+            outside = self._neutral(puller, neutral)
+            text = self._choose(puller, predicate, types[0], elements[0].text, outside)
+            elements = [Element(text, puller.lanes, code.level)]
         old = [
-            Element(code.assign(f"load {t}, ptr {s}"), lanes, code.level)
-            for t, s in zip(types, self.slots[chunk], strict=True)
+            Element(code.assign(f"load {t}, ptr {s}"), puller.lanes, code.level)
+            for t, s in zip(types, slots, strict=True)
         ]
-        new = [puller.widen(e, v.type.element) for e, v in zip(
-            apply_region(puller, self.op.combine, old + elements), self.op.inputs, strict=True)]  # fmt: skip
-        started = code.assign(f"load i1, ptr {self.started}") if neutral is None else ""
-        for text, before, x, type_, slot in zip(
-            new, old, elements, types, self.slots[chunk], strict=True
-        ):
-            if predicate and neutral is None:
-                text = self._choose(puller, predicate, type_, text, before.text)  # noqa: PLW2901
-            if neutral is None:
-                text = code.assign(f"select i1 {started}, {type_} {text}, {type_} {x.text}")  # noqa: PLW2901
+        combined = apply_region(puller, self.op.combine, old + elements)
+        new = [
+            puller.widen(e, v.type.element) for e, v in zip(combined, self.op.inputs, strict=True)
+        ]
+        if neutral is None:
+            new = self._unless_first(puller, new, old, elements, predicate)
+        for text, type_, slot in zip(new, types, slots, strict=True):
             code.line(f"store {type_} {text}, ptr {slot}")
+
+    def _unless_first(
+        self,
+        puller: Puller,
+        combined: list[str],
+        old: list[Element],
+        elements: list[Element],
+        predicate: str | None,
+    ) -> list[str]:
+        """Take the elements as they are where nothing has been accumulated yet."""
+        started = puller.code.assign(f"load i1, ptr {self.started}")
+        result = []
+        for text, before, x, value in zip(combined, old, elements, self.op.inputs, strict=True):
+            type_ = self._type(puller, value)
+            kept = text
+            if predicate:
+                kept = self._choose(puller, predicate, type_, text, before.text)
+            result.append(
+                puller.code.assign(f"select i1 {started}, {type_} {kept}, {type_} {x.text}")
+            )
+        return result
 
     def _choose(self, puller: Puller, flags: str, type_: str, x: str, y: str) -> str:
         return puller.code.assign(
@@ -208,7 +226,9 @@ class ReduceRoot:
             lanes, valid = half, min(valid, half)
         return parts
 
-    def _slice(self, code, e: Element, value: Value, lanes: int, start: int, count: int) -> Element:  # type: ignore[no-untyped-def] # noqa: ANN001
+    def _slice(
+        self, code: Code, e: Element, value: Value, lanes: int, start: int, count: int
+    ) -> Element:
         kind = llvm_type(value.type.element)
         type_ = vector(kind, lanes)
         if count == 1:

@@ -1,15 +1,17 @@
 """Deciding, for each block, in which order its loop nests run and which tiles get a buffer.
 
-Ops are visited in order. What needs every element of a tile (a store, a reduction, an operand of a product) becomes a
-root of a nest; roots of one shape share a nest as long as none needs what the nest computes last, and memory is
-read and written in the order of the program:
+Ops are visited in order. What needs every element of a tile (a store, a reduction, an operand of a
+product) becomes a root of a nest; roots of one shape share a nest as long as none needs what the
+nest computes last, and memory is read and written in the order of the program:
 
 - A load that is pulled after a later write was kept in a buffer before that write.
-- A store shares a nest with loads only if they use the very same addresses or come from another parameter. (Arrays
-  passed for two parameters may be the same array, but must not overlap shifted against each other.)
+- A store shares a nest with loads only if they use the very same addresses or come from another
+  parameter. (Arrays passed for two parameters may be the same array, but must not overlap shifted
+  against each other.)
 - A load behind a store never shares the store's nest.
 
-Afterwards, a tile that two nests would compute is kept in a buffer by the first, unless it is cheap.
+Afterwards, a tile that two nests would compute is kept in a buffer by the first, unless it is
+cheap.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tilewright.codegen.cpu.nest import FillRoot, Nest, ReduceRoot, Root, StoreR
 from tilewright.codegen.cpu.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Block, Effect, Function, Op, Param, Value
 
-__all__ = ["BlockPlan", "Planner", "Step"]
+__all__ = ["BlockPlan", "Planner", "Step", "dot_source", "starts_at_zero"]
 
 Step = Op | Nest
 _EXCLUSIVE = (AtomicRoot, HistogramRoot, PrintRoot)
@@ -76,7 +78,8 @@ class _BlockPlanner:
 
     def plan(self) -> BlockPlan:
         self._want_carried_buffers()
-        for self.position, op in enumerate(self.block.ops):
+        for position, op in enumerate(self.block.ops):
+            self.position = position
             self._visit(op)
         self.position = len(self.block.ops)
         self._yield()
@@ -172,7 +175,7 @@ class _BlockPlanner:
         for operand in (op.a, op.b):
             self._fill(dot_source(operand), pad=True)
         target = self.planner.wanted.get(op)
-        if isinstance(op.acc, ops.Full):
+        if starts_at_zero(op):
             self.planner.give_buffer(op, self._free_target(op))
             self._on_its_own(op)
             return
@@ -264,7 +267,8 @@ class _BlockPlanner:
             for value in inner.operands:
                 self._keep_gather_sources(value)
             if isinstance(inner, ops.Dot):
-                for value in (dot_source(inner.a), dot_source(inner.b), inner.acc):
+                read = [dot_source(inner.a), dot_source(inner.b)]
+                for value in read if starts_at_zero(inner) else [*read, inner.acc]:
                     self._keep_here(value)
 
     def _keep_here(self, value: Value) -> None:
@@ -428,7 +432,7 @@ class _BlockPlanner:
         nest = nests[number]
         root = FillRoot(value, Buffer.for_value(value), value)
         if nest.shape == value.shape and not any(
-            isinstance(r, _EXCLUSIVE + (AssertRoot,)) for r in nest.roots
+            isinstance(r, (*_EXCLUSIVE, AssertRoot)) for r in nest.roots
         ):
             nest.roots.insert(0, root)
         else:
@@ -436,6 +440,11 @@ class _BlockPlanner:
             self.steps.insert(next(i for i, s in enumerate(self.steps) if s is nest), own)
         self.planner.give_buffer(value, root.buffer)
         return number
+
+
+def starts_at_zero(op: ops.Dot) -> bool:
+    """Whether a product has no accumulator to read."""
+    return isinstance(op.acc, ops.Full) and op.acc.value == 0
 
 
 def dot_source(operand: Value) -> Value:

@@ -1,11 +1,11 @@
 """Computing one element (or one vector of elements) of a tile where it is needed.
 
-Tiles are functions of an index. `Puller.pull(value, index)` writes the code for the elements of `value` at `index`,
-calling itself for the operands, so that a chain of elementwise ops becomes one loop body. Shape ops only change the
-index; a tile that was stored is read back from its buffer.
+Tiles are functions of an index. `Puller.pull(value, index)` writes the code for the elements of
+`value` at `index`, calling itself for the operands, so that a chain of elementwise ops becomes one
+loop body. Shape ops only change the index; a tile that was stored is read back from its buffer.
 
-An index has a `Coordinate` for each axis: the same for all lanes (`stride` 0), evenly spaced over the lanes, or any
-vector of numbers.
+An index has a `Coordinate` for each axis: the same for all lanes (`stride` 0), evenly spaced over
+the lanes, or any vector of numbers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from tilewright.codegen.cpu.code import (
     memory_type,
     vector,
 )
-from tilewright.errors import InternalError
+from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
 from tilewright.ir.types import DTYPES, ElementType
+from tilewright.ops.memory import pointee as pointee_of
 from tilewright.passes.axis_info import AxisInfo
 
 __all__ = ["Coordinate", "Index", "Puller"]
@@ -155,7 +156,7 @@ class Puller:
         return Element(lower(self.code, op, texts, lanes, level), lanes, level)
 
     def pointer_add(self, op: ops.PointerAdd, pointer: Element, offset: Element) -> Element:
-        """Advance by elements of the pointee; the base may stay a scalar while offsets are lanes."""
+        """Advance by elements of the pointee; a scalar base takes offsets for all lanes."""
         kind = dtype(op.offset.type.element)
         level, lanes = max(pointer.level, offset.level), max(pointer.lanes, offset.lanes)
         text = offset.text
@@ -163,7 +164,7 @@ class Puller:
             extend = "sext" if kind.is_int_signed() else "zext"
             narrow, wide = vector(llvm_type(kind), offset.lanes), vector("i64", offset.lanes)
             text = self.code.assign(f"{extend} {narrow} {text} to {wide}", offset.level)
-        pointee = memory_type(op.pointer.type.element.element_ty)  # type: ignore[union-attr]
+        pointee = memory_type(pointee_of(op, op.pointer))
         result = self.code.assign(
             f"getelementptr {pointee}, {vector('ptr', pointer.lanes)} {pointer.text}, "
             f"{vector('i64', offset.lanes)} {text}",
@@ -396,9 +397,8 @@ class Puller:
         kind = buffer.memory_type
         if position.is_uniform:
             text = self.to_memory(element.text, buffer.type.element, 1)
-            self.code.line(
-                f"store {kind} {text}, ptr {self.address(buffer, position)}, align {buffer.itemsize}"
-            )
+            address = self.address(buffer, position)
+            self.code.line(f"store {kind} {text}, ptr {address}, align {buffer.itemsize}")
             return
         text = self.to_memory(
             self.widen(element, buffer.type.element), buffer.type.element, self.lanes
@@ -525,7 +525,8 @@ class Puller:
         self.code.call(
             "void",
             f"llvm.masked.scatter.{mangled(kind, self.lanes)}.{mangled('ptr', self.lanes)}",
-            f"{type_} {text}, {vector('ptr', self.lanes)} align {align} {addresses}, {flags} {active}",
+            f"{type_} {text}, {vector('ptr', self.lanes)} align {align} {addresses}, "
+            f"{flags} {active}",
         )
 
     def store_contiguous(
@@ -559,8 +560,8 @@ class Puller:
         return text
 
 
-def _location(value: Value) -> object:
-    return getattr(value, "location", None)
+def _location(value: Value) -> Location | None:
+    return value.location if isinstance(value, Op) else None
 
 
 def _is_number(text: str) -> bool:

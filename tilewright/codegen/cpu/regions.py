@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright import ops
 from tilewright.codegen.cpu.arithmetic import lower
-from tilewright.codegen.cpu.code import Element, llvm_type, vector
+from tilewright.codegen.cpu.code import Element, dtype, llvm_type, vector
 from tilewright.codegen.cpu.pull import Puller
 from tilewright.errors import Unsupported
 from tilewright.ir.core import Block, Effect, Op, Value
@@ -14,7 +14,7 @@ __all__ = ["apply_region", "identity"]
 
 def apply_region(puller: Puller, block: Block, arguments: list[Element]) -> list[Element]:
     """Write the ops of `block` on `arguments` and return what it yields."""
-    known = dict(zip(block.params, arguments, strict=True))
+    known: dict[Value, Element] = dict(zip(block.params, arguments, strict=True))
     return _apply(puller, block, known)
 
 
@@ -72,8 +72,8 @@ def identity(block: Block) -> float | None:
     op = block.ops[0]
     if set(op.operands) != set(block.params):
         return None
-    dtype = op.type.element
-    floating = dtype.is_floating()
+    kind = dtype(op.type.element)
+    floating = kind.is_floating()
     match op:
         case ops.Add():
             return -0.0 if floating else 0
@@ -82,9 +82,9 @@ def identity(block: Block) -> float | None:
         case ops.Or() | ops.Xor():
             return 0
         case ops.And():
-            return dtype.integer_range[1] if not dtype.is_int_signed() else -1  # type: ignore[union-attr]
+            return -1 if kind.is_int_signed() else kind.integer_range[1]
         case ops.Maximum() | ops.Minimum() if not floating:
-            low, high = dtype.integer_range  # type: ignore[union-attr]
+            low, high = kind.integer_range
             return low if isinstance(op, ops.Maximum) else high
         case ops.Maximum(propagate_nan=propagate):
             return float("-inf") if propagate else float("nan")

@@ -9,10 +9,10 @@ __all__ = ["sort_function"]
 
 
 def sort_function(name: str, dtype: DType, size: int, *, descending: bool) -> str:
-    """Return `void @name(ptr row, ptr room)`: sorts `size` elements, with as much room to merge into.
+    """Return `void @name(ptr row, ptr room)`, which sorts `size` elements; `room` is for merging.
 
-    An element of the left run goes first unless the right one must come before it, so equal elements keep their
-    order. NaN counts as larger than any number.
+    An element of the left run goes first unless the right one must come before it, so equal
+    elements keep their order. NaN counts as larger than any number.
     """
     kind = memory_type(dtype)
     before = _comes_before(dtype, kind, descending=descending)

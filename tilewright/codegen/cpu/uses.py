@@ -1,7 +1,7 @@
 """Who uses what, and what a tile costs to compute again: the facts that planning builds on.
 
-A tile is *virtual* while it is only a recipe: computing an element of it pulls elements of its operands. A tile that
-has a buffer, a scalar, or a load is where a recipe ends.
+A tile is *virtual* while it is only a recipe: computing an element of it pulls elements of its
+operands. A tile that has a buffer, a scalar, or a load is where a recipe ends.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tilewright.ir.core import Block, Function, Op, Param, Result, Value
 
 __all__ = ["Uses", "defining_op", "pointer_root"]
 
-# Ops whose value at an index is computed from operands at the same index.
+# Ops whose operands are read at another index than their own.
 _REINDEXING = (
-    ops.Broadcast, ops.ExpandDims, ops.Permute, ops.Reshape, ops.Join, ops.Split, ops.Cat, ops.Gather,
+    ops.Broadcast, ops.ExpandDims, ops.Permute, ops.Reshape, ops.Join, ops.Split, ops.Cat,
+    ops.Gather,
 )  # fmt: skip
 _NEVER_VIRTUAL = (
     ops.Dot, ops.Reduce, ops.Scan, ops.Sort, ops.Histogram, ops.For, ops.While, ops.If, ops.Call,

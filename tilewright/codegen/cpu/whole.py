@@ -10,7 +10,7 @@ from tilewright.codegen.cpu.code import Element, dtype, llvm_type
 from tilewright.codegen.cpu.matmul import dot_function
 from tilewright.codegen.cpu.matmul_shape import DotShape, DotTarget
 from tilewright.codegen.cpu.matmul_shape import Element as DotElement
-from tilewright.codegen.cpu.plan import dot_source
+from tilewright.codegen.cpu.plan import dot_source, starts_at_zero
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.cpu.regions import apply_region
 from tilewright.codegen.cpu.sort import sort_function
@@ -45,20 +45,22 @@ class WholeOps:
     def dot(self, op: ops.Dot) -> None:
         """Call the product generated for these sizes, once for each batch."""
         a, b, out = (self.buffers[v] for v in (dot_source(op.a), dot_source(op.b), op))
-        starts_at_zero = isinstance(op.acc, ops.Full) and op.acc.value == 0
-        acc = out if starts_at_zero else self.buffers[op.acc]
-        shape = self._dot_shape(op, a, b, acc, out, starts_at_zero=starts_at_zero)
+        acc = out if starts_at_zero(op) else self.buffers[op.acc]
+        shape = self._dot_shape(op, a, b, acc, out)
         name, scratch = self._dot_function(shape)
         for batch in range(prod(op.shape[:-2])):
             places = [self._batch_address(buffer, batch) for buffer in (a, b, acc, out)]
-            strides = (shape.a_row_stride, shape.b_row_stride, shape.acc_in_row_stride, shape.acc_out_row_stride)  # fmt: skip
+            strides = (
+                shape.a_row_stride,
+                shape.b_row_stride,
+                shape.acc_in_row_stride,
+                shape.acc_out_row_stride,
+            )
             passed = ", ".join(f"ptr {p}, i64 {s}" for p, s in zip(places, strides, strict=True))
             space = self.code.assign(f"getelementptr i8, ptr %scratch, i64 {scratch}")
             self.code.line(f"call void @{name}({passed}, ptr {space})")
 
-    def _dot_shape(
-        self, op: ops.Dot, a: Buffer, b: Buffer, acc: Buffer, out: Buffer, *, starts_at_zero: bool
-    ) -> DotShape:
+    def _dot_shape(self, op: ops.Dot, a: Buffer, b: Buffer, acc: Buffer, out: Buffer) -> DotShape:
         def element(value: Value) -> DotElement:
             return _DOT_ELEMENTS[dtype(value.type.element).name]
 
@@ -70,7 +72,7 @@ class WholeOps:
             a_transposed=a_transposed, b_transposed=b_transposed,
             a_row_stride=a_rows, b_row_stride=b_rows,
             acc_in_row_stride=acc.strides[-2], acc_out_row_stride=out.strides[-2],
-            acc_is_zero=starts_at_zero,
+            acc_is_zero=starts_at_zero(op),
         )  # fmt: skip
 
     def _dot_function(self, shape: DotShape) -> tuple[str, int]:
@@ -195,7 +197,7 @@ class WholeOps:
         )
 
 
-def _rows(buffer: Buffer, transposed: bool) -> tuple[int, bool]:  # noqa: FBT001
+def _rows(buffer: Buffer, transposed: bool) -> tuple[int, bool]:
     """Return the row stride of a matrix in memory and whether it is read across."""
     rows, columns = buffer.strides[-2:]
     if columns == 1:
