@@ -1,7 +1,8 @@
 """Everything Tilewright raises, and how a message shows the user's source.
 
-Three kinds, by whose move it is: `CompileError` (the kernel or the launch is wrong: what, where, what to
-try), `Unsupported` (right, but not on this target) and `InternalError` (our fault: which pass, which op).
+The kinds differ in whose move it is. `CompileError` and `LaunchError`: the kernel, or its launch,
+is wrong; the message says what, where, and what to try. `Unsupported`: the kernel is right, but not
+for this target. `InternalError`: the fault is ours; the message names the pass and the op.
 """
 
 from __future__ import annotations

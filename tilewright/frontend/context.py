@@ -1,7 +1,7 @@
 """Where ops go: into a block (tracing a kernel) or straight to NumPy (running it eagerly).
 
-The language's functions build ops and hand them to the current context; they do not know which kind it is, so a
-kernel has one meaning.
+The language's functions build ops and hand them to the current context. They do not know which kind
+it is, so a kernel has one meaning.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,11 +51,14 @@ class Tracing:
 
 
 class Evaluated(Value):
-    """A value that is known: eager mode's only kind. It holds no op, so nothing old is kept alive."""
+    """A value that is known, eager mode's only kind; it holds no op, so nothing old lives on."""
 
     def __init__(self, type_: TileType, array: Any) -> None:
         self.type = type_
         self.array = np.asarray(array, type_.element.numpy)
+
+
+_array = attrgetter("array")
 
 
 class Eager:
@@ -67,10 +71,9 @@ class Eager:
     def emit(self, op: Op) -> tuple[Value, ...]:
         op.location = op.location or self.location
         with np.errstate(all="ignore"):
-            arrays = self.machine.evaluate(op, lambda value: value.array)  # type: ignore[attr-defined]
+            arrays = self.machine.evaluate(op, _array)
         return tuple(
-            Evaluated(result.type, array)
-            for result, array in zip(op.results, arrays, strict=True)
+            Evaluated(result.type, array) for result, array in zip(op.results, arrays, strict=True)
         )
 
 

@@ -1,9 +1,8 @@
-"""The machine that ops are evaluated on: memory, the program's place in the grid, regions, output."""
+"""The machine that ops are evaluated on: memory, place in the grid, regions, output."""
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -32,8 +31,8 @@ class MemoryRegion:
 class Interpreter:
     """Evaluates ops one by one. Implements `tilewright.ops.machine.Machine`.
 
-    `regions` are the arrays of the launch: an access outside all of them is an error that names the nearest. With
-    `regions=None` (a launch with raw addresses) any address is taken on trust.
+    `regions` are the arrays of the launch: an access outside all of them is an error that names the
+    nearest. With `regions=None` (a launch with raw addresses) any address is taken on trust.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Interpreter:
         self.program_id = (0, 0, 0)
         self.location: Location | None = None
         self._regions = None if regions is None else tuple(regions)
-        self._output = output or (lambda text: print(text, file=sys.stdout))
+        self._output = output or print
         self._check_assertions = check_assertions
         self._values: dict[Value, Any] = {}
 
@@ -75,9 +74,7 @@ class Interpreter:
         values = self._values
         values.update(zip(block.params, arguments, strict=True))
         for op in block.ops:
-            values.update(
-                zip(op.results, self.evaluate(op, values.__getitem__), strict=True)
-            )
+            values.update(zip(op.results, self.evaluate(op, values.__getitem__), strict=True))
         return tuple(values[v] for v in block.yields)
 
     def call(self, function: Function, *arguments: Any) -> tuple[Any, ...]:
@@ -96,7 +93,7 @@ class Interpreter:
         memory, offsets = _window(addresses, dtype.itemsize)
         raw = memory[offsets[:, None] + np.arange(dtype.itemsize)]
         if dtype.is_bool():
-            return raw[:, 0] != 0
+            return np.not_equal(raw[:, 0], 0)
         return np.ascontiguousarray(raw).view(dtype.numpy)[:, 0]
 
     def write(self, addresses: Array, values: Array) -> None:
@@ -155,7 +152,7 @@ def _window(addresses: Array, itemsize: int) -> tuple[Array, Array]:
     """Return the bytes spanned by the addresses and each address's offset into them."""
     low, high = int(addresses.min()), int(addresses.max())
     memory = (ctypes.c_uint8 * (high - low + itemsize)).from_address(low)
-    return np.frombuffer(memory, np.uint8), addresses - low
+    return np.frombuffer(memoryview(memory), np.uint8), addresses - low
 
 
 def interpret(

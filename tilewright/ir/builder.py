@@ -51,7 +51,7 @@ def rewrite(function: Function, rule: Rule) -> Function:
 
 
 def rewrite_block(block: Block, rule: Rule, known: dict[Value, Value]) -> Block:
-    """Rebuild `block`; `known` says what values from outside have become. Same block if unchanged."""
+    """Rebuild `block` (itself if unchanged); `known` says what values from outside have become."""
     new = known.copy()
     out = Block(block.params)
     for old in block.ops:

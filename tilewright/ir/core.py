@@ -1,7 +1,7 @@
 """Values, ops, blocks and functions of the tile IR. Knows no particular op.
 
-An op *is* the value it computes; an op with several results (or none) is read through `Result`s. An op is a
-class whose annotations say what each field is:
+An op *is* the value it computes; an op with several results (or none) is read through `Result`s. An
+op is a class whose annotations say what each field is:
 
 =====================  =====================================================
 annotation             meaning
@@ -14,13 +14,15 @@ anything else          an attribute: a number, string, bool, tuple, `DType`,
                        `TileType`, `Function` or enum member
 =====================  =====================================================
 
-Constructor, printer, parser, clone and CSE key come from these annotations. The type rule (`infer`) runs in
-the constructor, so ill-typed IR cannot exist. Ops are never changed once built: passes build new ones.
+Constructor, printer, parser, clone and CSE key come from these annotations. The type rule (`infer`)
+runs in the constructor, so ill-typed IR cannot exist. Ops are never changed once built: passes
+build new ones.
 """
 
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
@@ -51,7 +53,7 @@ class Effect(enum.Flag):
 
 
 class Value:
-    """Something computed: a block parameter, an op, or one result of an op. Identity is equality."""
+    """Something computed: a block parameter, an op or a result of one. Equal means identical."""
 
     type: TileType
     name: str = ""
@@ -120,6 +122,7 @@ class Op(Value):
     op_name: ClassVar[str] = ""
     effect: ClassVar[Effect] = Effect.NONE
     field_kinds: ClassVar[dict[str, str]] = {}
+    field_names: ClassVar[tuple[str, ...]] = ()
     operand_fields: ClassVar[tuple[tuple[str, bool], ...]] = ()
     region_fields: ClassVar[tuple[str, ...]] = ()
     defaults: ClassVar[dict[str, Any]] = {}
@@ -127,12 +130,14 @@ class Op(Value):
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
         own = {
             name: _KINDS.get(annotation, "attribute")
-            for name, annotation in cls.__dict__.get("__annotations__", {}).items()
+            for name, annotation in inspect.get_annotations(cls).items()
             if not annotation.startswith("ClassVar")
         }
         cls.field_kinds = {**cls.field_kinds, **own}
         cls.defaults = {**cls.defaults, **{n: cls.__dict__[n] for n in own if n in cls.__dict__}}
-        cls.__match_args__ = tuple(cls.field_kinds)  # type: ignore[assignment]
+        cls.field_names = tuple(cls.field_kinds)
+        # To a type checker the class is a dataclass, whose `__match_args__` are made for it.
+        cls.__match_args__ = cls.field_names  # type: ignore[attr-defined, misc]
         cls.operand_fields = tuple(
             (name, kind == "operands")
             for name, kind in cls.field_kinds.items()
@@ -148,7 +153,7 @@ class Op(Value):
         OPS[cls.op_name] = cls
 
     def __init__(self, *args: Any, location: Location | None = None, **kwargs: Any) -> None:
-        names = self.__match_args__
+        names = self.field_names
         values = dict(zip(names, args, strict=False)) | kwargs
         if len(values) != len(names):
             values = {**self.defaults, **values}
@@ -251,7 +256,7 @@ def require(condition: object, message: str, hint: str = "") -> None:
 
 @dataclass(eq=False)
 class Function:
-    """A kernel or a function it calls: `body.params` are its parameters, `body.yields` its results."""
+    """A kernel or a function it calls, from `body.params` to the results `body.yields`."""
 
     name: str
     body: Block

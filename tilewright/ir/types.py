@@ -1,8 +1,8 @@
 """Types of the tile IR: element types, pointers, and tiles of either.
 
-A scalar is a tile of shape `()`; there is no second notion of type. `DType` objects are singletons and are
-also what the language exports (`tl.float32`), so a dtype is the same object in a kernel, in the IR and in
-the runtime.
+A scalar is a tile of shape `()`; there is no second notion of type. `DType` objects are singletons
+and are also what the language exports (`tl.float32`), so a dtype is the same object in a kernel, in
+the IR and in the runtime.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def _integer(name: str, kind: Kind, bits: int, long_name: str) -> DType:
     return DType(name, kind, bits, np.dtype(long_name), long_name)
 
 
-# Five fp8 formats: e4nv = e4m3fn, e5 = e5m2, e4b8 = e4m3fnuz, e5b16 = e5m2fnuz; e4b15 has no NumPy type
-# and is kept as its bits.
+# Five fp8 formats: e4nv = e4m3fn, e5 = e5m2, e4b8 = e4m3fnuz, e5b16 = e5m2fnuz; e4b15 has no NumPy
+# type and is kept as its bits.
 DTYPES: dict[str, DType] = {
     dtype.name: dtype
     for dtype in [
@@ -222,7 +222,11 @@ class TileType:
     shape: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.element}[{', '.join(map(str, self.shape))}]" if self.shape else f"{self.element}"
+        return (
+            f"{self.element}[{', '.join(map(str, self.shape))}]"
+            if self.shape
+            else f"{self.element}"
+        )
 
     @property
     def size(self) -> int:

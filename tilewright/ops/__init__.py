@@ -62,11 +62,12 @@ from tilewright.ops.shape import (
 )
 
 __all__ = [
-    "Abs", "Add", "And", "Arange", "Assert", "Assume", "AtomicCas", "AtomicKind", "AtomicRmw", "Barrier",
-    "Bitcast", "Broadcast", "Call", "Cast", "Cat", "Ceil", "Compare", "Cos", "Div", "Dot", "Elementwise",
-    "Erf", "Exp", "Exp2", "ExpandDims", "Floor", "Fma", "For", "Full", "Gather", "Hint", "Histogram", "If",
-    "InputPrecision", "Invert", "Join", "Load", "Log", "Log2", "MathFunction", "Maximum", "Minimum", "Mul",
-    "MulHigh", "Neg", "NumPrograms", "Or", "Permute", "PointerAdd", "Pow", "Predicate", "Print", "ProgramId",
-    "Reduce", "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft", "ShiftRight", "Sin", "Sort",
-    "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
+    "Abs", "Add", "And", "Arange", "Assert", "Assume", "AtomicCas", "AtomicKind", "AtomicRmw",
+    "Barrier", "Bitcast", "Broadcast", "Call", "Cast", "Cat", "Ceil", "Compare", "Cos", "Div",
+    "Dot", "Elementwise", "Erf", "Exp", "Exp2", "ExpandDims", "Floor", "Fma", "For", "Full",
+    "Gather", "Hint", "Histogram", "If", "InputPrecision", "Invert", "Join", "Load", "Log", "Log2",
+    "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg", "NumPrograms", "Or", "Permute",
+    "PointerAdd", "Pow", "Predicate", "Print", "ProgramId", "Reduce", "Rem", "Reshape", "Rint",
+    "Rsqrt", "Scan", "Select", "ShiftLeft", "ShiftRight", "Sin", "Sort", "Split", "Sqrt", "Store",
+    "Sub", "Tanh", "Trunc", "While", "Xor",
 ]  # fmt: skip

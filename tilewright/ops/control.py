@@ -19,8 +19,8 @@ CONDITION = TileType(DTYPES["i1"])
 class For(MachineOp):
     """Run `body` for start, start + step, ... before `stop` (after it when `step` is negative).
 
-    `body` takes the index and the carried values and yields the next carried values. A step of 0 runs
-    nothing. `num_stages`, `unroll` and the like advise a target and never change a result.
+    `body` takes the index and the carried values and yields the next carried values. A step of 0
+    runs nothing. `num_stages`, `unroll` and the like advise a target and never change a result.
     """
 
     start: Value
@@ -47,7 +47,9 @@ class For(MachineOp):
         )
         types = [v.type for v in self.inits]
         require([p.type for p in self.body.params] == [index, *types], "for: parameters differ")
-        require([v.type for v in self.body.yields] == types, "for: a carried value changes its type")
+        require(
+            [v.type for v in self.body.yields] == types, "for: a carried value changes its type"
+        )
         return tuple(types)
 
     def evaluate(

@@ -14,9 +14,9 @@ __all__ = ["Bitcast", "Cast"]
 class Cast(Op):
     """Convert by value.
 
-    Float to integer truncates; outside the range of the result it saturates and NaN gives 0. To bool: `x != 0`
-    (NaN is true). Narrowing floats round to nearest even (`rtne`) or toward zero (`rtz`); to fp8 they saturate.
-    Integers wrap.
+    Float to integer truncates; outside the range of the result it saturates and NaN gives 0. To
+    bool: `x != 0` (NaN is true). Narrowing floats round to nearest even (`rtne`) or toward zero
+    (`rtz`); to fp8 they saturate. Integers wrap.
     """
 
     x: Value
@@ -35,10 +35,10 @@ class Cast(Op):
 
     def evaluate(self, x: Array) -> Array:
         source, to = self.x.type.element, self.to
-        assert isinstance(source, DType)  # noqa: S101 - infer has checked it
+        assert isinstance(source, DType)  # infer has checked it
         x = widen(x, source)
         if to.is_bool():
-            return x != 0
+            return np.asarray(x != 0)
         if is_narrow_float(to):
             return narrow(_to_float(x), to, self.rounding)
         if to.is_floating():
@@ -51,11 +51,11 @@ def _to_float(x: Array) -> Array:
         return x
     if x.dtype.itemsize < 8:
         return x.astype(np.float64)  # exact
-    # 64-bit integers: fold the bits that fp64 cannot hold into a sticky bit, so one rounding is left.
+    # 64-bit integers: the bits that fp64 cannot hold become a sticky bit, so one rounding is left.
     low = (x & 0x7FF) != 0
-    wide = np.abs(x.astype(object)) >= 2**53 if x.size else np.zeros(x.shape, bool)
+    wide = np.asarray(np.abs(x.astype(object)) >= 2**53, np.bool_)
     sticky = (x & ~np.asarray(0x7FF, x.dtype)) | (low.astype(x.dtype) << 10)
-    return np.where(wide.astype(bool), sticky, x).astype(np.float64)
+    return np.where(wide, sticky, x).astype(np.float64)
 
 
 def _to_wide_float(x: Array, to: DType, rounding: str) -> Array:

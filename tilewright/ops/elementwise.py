@@ -16,9 +16,9 @@ from tilewright.ir.types import DTYPES, DType, ElementType, TileType
 from tilewright.ops.numerics import Array, is_narrow_float, widen, with_dtype
 
 __all__ = [
-    "Abs", "Add", "And", "Compare", "Div", "Elementwise", "Fma", "Invert", "Maximum", "Minimum", "Mul",
-    "MulHigh", "Neg", "Or", "Predicate", "Rem", "Select", "ShiftLeft", "ShiftRight", "Sub", "Xor",
-    "larger", "narrow_operand", "smaller",
+    "Abs", "Add", "And", "Compare", "Div", "Elementwise", "Fma", "Invert", "Maximum", "Minimum",
+    "Mul", "MulHigh", "Neg", "Or", "Predicate", "Rem", "Select", "ShiftLeft", "ShiftRight", "Sub",
+    "Xor", "larger", "narrow_operand", "smaller",
 ]  # fmt: skip
 
 BOOL = DTYPES["i1"]
@@ -43,12 +43,10 @@ class Elementwise(Op, abstract=True):
         return first.type
 
     def evaluate(self, *operands: Array) -> Array:
-        dtype = self.operands[0].type.element
-        if not isinstance(dtype, DType):
-            return self.compute(*operands)
-        result = self.compute(*(widen(x, dtype) for x in operands))
-        result_type = self.type.element
-        return with_dtype(result, result_type) if isinstance(result_type, DType) else result
+        dtype, result_dtype = self.operands[0].type.element, self.type.element
+        assert isinstance(dtype, DType)  # infer has checked it
+        assert isinstance(result_dtype, DType)
+        return with_dtype(self.compute(*(widen(x, dtype) for x in operands)), result_dtype)
 
     def compute(self, *operands: Any) -> Any:
         """Return the result from operands that NumPy computes with natively."""
@@ -131,7 +129,8 @@ class Div(Elementwise):
         if x.dtype == np.bool_:
             return x & y
         quotient = np.floor_divide(x, y)
-        return quotient + ((x % y != 0) & ((x < 0) != (y < 0))).astype(x.dtype)
+        is_below = (x % y != 0) & ((x < 0) != (y < 0))
+        return np.asarray(quotient + is_below.astype(x.dtype))
 
 
 class Rem(Elementwise):
@@ -329,7 +328,7 @@ def _fma_float64(x: Array, y: Array, z: Array) -> Array:
         except OverflowError:
             return float(np.copysign(np.inf, 1.0 if exact > 0 else -1.0))
 
-    return np.vectorize(one, otypes=[np.float64])(x, y, z)
+    return np.asarray(np.vectorize(one, otypes=[np.float64])(x, y, z))
 
 
 class Select(Op):

@@ -25,7 +25,7 @@ class Machine(Protocol):
         """Run a function on its arguments and return its results."""
 
     def read(self, addresses: Array, dtype: DType) -> Array:
-        """Return the elements at a 1-d array of addresses; an address outside memory is an error."""
+        """Return the elements at a 1-d array of addresses; one outside memory is an error."""
 
     def write(self, addresses: Array, values: Array) -> None:
         """Store elements at a 1-d array of addresses, in order."""

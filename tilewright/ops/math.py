@@ -1,7 +1,7 @@
 """Functions of real analysis on fp32 and fp64 (narrow floats are computed in fp32 and rounded).
 
-`evaluate` rounds a result computed in higher precision; a target may differ by `max_ulp` units in the last
-place, a bound that the tests check. Rounding functions and `Sqrt` are exact.
+`evaluate` rounds a result computed in higher precision; a target may differ by `max_ulp` units in
+the last place, a bound that the tests check. Rounding functions and `Sqrt` are exact.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tilewright.ops.elementwise import Elementwise
 from tilewright.ops.numerics import Array
 
 __all__ = [
-    "Ceil", "Cos", "Erf", "Exp", "Exp2", "Floor", "Log", "Log2", "MathFunction", "Pow", "Rint", "Rsqrt",
-    "Sin", "Sqrt", "Tanh", "Trunc",
+    "Ceil", "Cos", "Erf", "Exp", "Exp2", "Floor", "Log", "Log2", "MathFunction", "Pow", "Rint",
+    "Rsqrt", "Sin", "Sqrt", "Tanh", "Trunc",
 ]  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class MathFunction(Elementwise, abstract=True):
     accepts: ClassVar[str] = "float"
     max_ulp: ClassVar[float] = 2.0
 
-    def compute(self, *operands: Array) -> Array:
+    def compute(self, *operands: Any) -> Any:
         # fp32 through fp64; fp64 through the widest type of the host (80 bits on x86).
         wide = np.float64 if operands[0].dtype == np.float32 else np.longdouble
         return np.asarray(self.exact(*(x.astype(wide) for x in operands))).astype(operands[0].dtype)
@@ -107,7 +107,7 @@ class Erf(MathFunction):
 
     def exact(self, x: Array) -> Array:
         # NumPy has none; the C library's is within 1 ULP.
-        return np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64))
+        return np.asarray(np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64)))
 
 
 class Pow(MathFunction):

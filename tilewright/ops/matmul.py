@@ -7,7 +7,7 @@ import enum
 import numpy as np
 
 from tilewright.ir.core import Op, Value, require
-from tilewright.ir.types import DTYPES, DType, TileType
+from tilewright.ir.types import DTYPES, DType, ElementType, TileType
 from tilewright.ops.numerics import Array, widen, with_dtype
 
 __all__ = ["Dot", "InputPrecision"]
@@ -26,8 +26,8 @@ class InputPrecision(enum.StrEnum):
 class Dot(Op):
     """`a @ b + acc` with `a` (..., m, k), `b` (..., k, n) and `acc` (..., m, n).
 
-    Products are summed in fp32 (fp64 for fp64, int32 for 8-bit integers), in any order, and rounded to the
-    type of `acc` once.
+    Products are summed in fp32 (fp64 for fp64, int32 for 8-bit integers), in any order, and rounded
+    to the type of `acc` once.
     """
 
     a: Value
@@ -61,9 +61,9 @@ class Dot(Op):
     def evaluate(self, a: Array, b: Array, acc: Array) -> Array:
         dtype = self.acc.type.element
         a_type, b_type = self.a.type.element, self.b.type.element
-        assert isinstance(dtype, DType)  # noqa: S101 - infer has checked it
-        assert isinstance(a_type, DType)  # noqa: S101
-        assert isinstance(b_type, DType)  # noqa: S101
+        assert isinstance(dtype, DType)  # infer has checked it
+        assert isinstance(a_type, DType)
+        assert isinstance(b_type, DType)
         wide = np.float64 if dtype.is_floating() else np.int64
         a, b = widen(a, a_type).astype(wide), widen(b, b_type).astype(wide)
         total = a @ b + widen(acc, dtype).astype(wide)
@@ -74,17 +74,19 @@ class Dot(Op):
 
 def _check_elements(a: TileType, b: TileType, acc: TileType) -> None:
     x, y, z = a.element, b.element, acc.element
-    ok = isinstance(x, DType) and isinstance(y, DType) and isinstance(z, DType)
-    if ok and x.is_fp8() and y.is_fp8():
-        ok = z in {DTYPES["fp32"], DTYPES["fp16"]}
-    elif ok and x.name in {"i8", "u8"}:
-        ok = x == y and z is DTYPES["i32"]
-    elif ok:
-        wide = DTYPES["fp64"] if x is DTYPES["fp64"] else DTYPES["fp32"]
-        narrow = x is DTYPES["fp16"] and z is x
-        ok = x == y and x.is_standard_floating() and (z is wide or narrow)
     require(
-        ok,
+        isinstance(x, DType) and isinstance(y, DType) and _accumulates(x, y, z),
         f"dot: no product of {x} and {y} accumulated in {z}",
-        hint="floats of one type accumulate in fp32 (fp64 in fp64, fp16 also in fp16), i8 and u8 in i32",
+        hint="floats of one type accumulate in fp32 (fp64 in fp64, fp16 also in fp16), "
+        "i8 and u8 in i32",
     )
+
+
+def _accumulates(x: DType, y: DType, acc: ElementType) -> bool:
+    if x.is_fp8() and y.is_fp8():
+        return acc in {DTYPES["fp32"], DTYPES["fp16"]}
+    if x.name in {"i8", "u8"}:
+        return x == y and acc is DTYPES["i32"]
+    wide = DTYPES["fp64"] if x is DTYPES["fp64"] else DTYPES["fp32"]
+    narrow = x is DTYPES["fp16"] and acc is x
+    return x == y and x.is_standard_floating() and (acc is wide or narrow)

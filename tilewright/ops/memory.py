@@ -1,6 +1,7 @@
 """Pointers, loads, stores and atomics.
 
-A masked-out lane touches no memory: a load gives `other` there (0 where there is none), an atomic gives 0.
+A masked-out lane touches no memory: a load gives `other` there (0 where there is none), an atomic
+gives 0.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilewright.errors import CompileError
 from tilewright.ir.core import Effect, MachineOp, Op, Value, require
 from tilewright.ir.types import DTYPES, DType, PointerType, TileType
 from tilewright.ops.elementwise import larger, smaller
@@ -23,12 +25,10 @@ def pointee(op: Op, pointer: Value) -> DType:
     """Return the element type behind a pointer operand, or raise."""
     element = pointer.type.element
     if not isinstance(element, PointerType):
-        require(
-            condition=False,
-            message=f"{op.op_name}: expected a pointer, got {pointer.type}",
+        raise CompileError(
+            f"{op.op_name}: expected a pointer, got {pointer.type}",
             hint="pass an array, or annotate the parameter as a pointer: `x_ptr: '*fp32'`",
         )
-    assert isinstance(element, PointerType)  # noqa: S101 - for the type checker
     return element.element_ty
 
 
@@ -213,7 +213,7 @@ class AtomicRmw(MachineOp):
 
 
 class AtomicCas(MachineOp):
-    """Where the element equals `compare` bit for bit, replace it by `value`; the result is the old one."""
+    """Replace the element by `value` if its bits equal `compare`; the result is the old one."""
 
     effect: ClassVar[Effect] = Effect.READ | Effect.WRITE
     pointer: Value

@@ -1,8 +1,8 @@
 """Bit-exact conversion between fp32 and the narrow float formats, in NumPy.
 
-This is the definition of `Cast` for the formats that NumPy and `ml_dtypes` round differently from the
-language: narrowing to fp8 saturates (infinity becomes the largest finite value, NaN stays NaN), and `fp8e4b15`
-exists only here.
+This is the definition of `Cast` for the formats that NumPy and `ml_dtypes` round differently from
+the language: narrowing to fp8 saturates (infinity becomes the largest finite value, NaN stays NaN),
+and `fp8e4b15` exists only here.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ def widen(x: Array, dtype: DType) -> Array:
 
 def largest_finite(dtype: DType) -> float:
     """Return the largest finite value of a float format."""
-    return 1.75 if dtype is _E4B15 else float(ml_dtypes.finfo(dtype.numpy).max)
+    finfo: Any = ml_dtypes.finfo
+    return 1.75 if dtype is _E4B15 else float(finfo(dtype.numpy).max)
 
 
 def narrow(x: Array, dtype: DType, rounding: str = "rtne") -> Array:
-    """Round fp32 or fp64 values to a narrow float format: `rtne` to nearest even, `rtz` toward zero."""
+    """Round fp32 or fp64 to a narrow float format: `rtne` to nearest even, `rtz` toward zero."""
     if x.dtype == np.float64:
         x = _to_float32_round_to_odd(x)
     x = x.astype(np.float32, copy=False)
@@ -72,7 +73,7 @@ def narrow(x: Array, dtype: DType, rounding: str = "rtne") -> Array:
     if dtype.name in _FNUZ:
         rounded = np.where(rounded == 0, 0.0, rounded)  # fnuz has no -0: its bits are NaN
     with np.errstate(over="ignore"):
-        return rounded.astype(np.float32).astype(dtype.numpy)
+        return np.asarray(rounded, np.float32).astype(dtype.numpy)
 
 
 def _encode_e4b15(x: Array) -> Array:
@@ -95,7 +96,7 @@ def _to_float32_round_to_odd(x: Array) -> Array:
 
 def with_dtype(x: Any, dtype: DType) -> Array:
     """Return `x` as an array of the storage type, rounding fp32 results of narrow arithmetic."""
-    x = np.asarray(x)
-    if is_narrow_float(dtype) and x.dtype != dtype.numpy:
-        return narrow(x, dtype)
-    return x.astype(dtype.numpy, copy=False)
+    array: Array = np.asarray(x)
+    if is_narrow_float(dtype) and array.dtype != dtype.numpy:
+        return narrow(array, dtype)
+    return array.astype(dtype.numpy, copy=False)

@@ -1,4 +1,4 @@
-"""The program's place in the grid, and what a kernel says to people: prints, assertions, assumptions."""
+"""The program's place in the grid, and what a kernel says: prints, assertions, promises."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class NumPrograms(MachineOp):
     axis: int
 
     def infer(self) -> TileType:
-        require(self.axis in {0, 1, 2}, f"num_programs: the axis must be 0, 1 or 2, got {self.axis}")
+        require(
+            self.axis in {0, 1, 2}, f"num_programs: the axis must be 0, 1 or 2, got {self.axis}"
+        )
         return INT32
 
     def evaluate(self, machine: Machine) -> Array:
@@ -74,7 +76,7 @@ class Print(MachineOp):
 
 
 class Assert(MachineOp):
-    """Report `message` and stop the launch where `condition` is false (and `mask`, if any, true)."""
+    """Stop the launch with `message` where `condition` is false (and `mask`, if any, true)."""
 
     effect: ClassVar[Effect] = Effect.WRITE
     message: str

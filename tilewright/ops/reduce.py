@@ -1,9 +1,9 @@
 """Reductions, scans, sorting and counting along an axis.
 
-`combine` is a region on scalars: for n inputs it has 2n parameters (the earlier elements, then the later ones)
-and yields n values. It must be associative; the order of the elements is kept, the grouping is not specified for
-`Reduce`. `Scan` folds from the left (from the right when `reverse`), one element at a time, so its result is
-defined for any combine function.
+`combine` is a region on scalars: for n inputs it has 2n parameters (the earlier elements, then the
+later ones) and yields n values. It must be associative; the order of the elements is kept, the
+grouping is not specified for `Reduce`. `Scan` folds from the left (from the right when `reverse`),
+one element at a time, so its result is defined for any combine function.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.ir.core import Block, MachineOp, Op, Value, require
 from tilewright.ir.types import DTYPES, DType, TileType
+from tilewright.ops.control import Call
 from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array, widen
 
@@ -46,8 +47,22 @@ class _Combining(MachineOp, abstract=True):
         return shape
 
     def combined(self, machine: Machine, left: list[Array], right: list[Array]) -> list[Array]:
-        """Apply the region to whole arrays at once: it is elementwise."""
-        return [np.asarray(r) for r in machine.run(self.combine, *left, *right)]
+        """Apply the region to whole arrays at once, or to each element where it has branches."""
+        if not _has_branches(self.combine):
+            return [np.asarray(r) for r in machine.run(self.combine, *left, *right)]
+        results = [np.empty_like(x) for x in left]
+        for place in np.ndindex(left[0].shape):
+            elements = (x[place] for x in (*left, *right))
+            for result, value in zip(results, machine.run(self.combine, *elements), strict=True):
+                result[place] = value
+        return results
+
+
+def _has_branches(block: Block) -> bool:
+    return any(
+        op.regions or (isinstance(op, Call) and _has_branches(op.callee.body))
+        for op in block.walk()
+    )
 
 
 class Reduce(_Combining):
@@ -99,7 +114,7 @@ class Scan(_Combining):
 
 
 class Sort(Op):
-    """Sort along the last axis, stably; NaN counts as the largest value (as in NumPy and PyTorch)."""
+    """Sort along the last axis, stably; NaN counts as the largest, as in NumPy and PyTorch."""
 
     x: Value
     descending: bool = False
@@ -113,7 +128,7 @@ class Sort(Op):
 
     def evaluate(self, x: Array) -> Array:
         element = self.x.type.element
-        assert isinstance(element, DType)  # noqa: S101 - infer has checked it
+        assert isinstance(element, DType)  # infer has checked it
         keys: Any = widen(x, element)
         if self.descending:  # stable: reverse, sort, reverse
             order = keys.shape[-1] - 1 - np.argsort(keys[..., ::-1], axis=-1, kind="stable")

@@ -11,8 +11,8 @@ from tilewright.ir.types import DTYPES, DType, TileType
 from tilewright.ops.numerics import Array, narrow
 
 __all__ = [
-    "MAX_TILE_ELEMENTS", "Arange", "Broadcast", "Cat", "ExpandDims", "Full", "Gather", "Hint", "Join",
-    "Permute", "Reshape", "Split",
+    "MAX_TILE_ELEMENTS", "Arange", "Broadcast", "Cat", "ExpandDims", "Full", "Gather", "Hint",
+    "Join", "Permute", "Reshape", "Split",
 ]  # fmt: skip
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -103,8 +103,8 @@ class Reshape(Op):
     def infer(self) -> TileType:
         require(
             prod(self.shape_) == self.x.type.size,
-            f"reshape: {list(self.x.shape)} has {self.x.type.size} elements, {list(self.shape_)} has "
-            f"{prod(self.shape_)}",
+            f"reshape: {list(self.x.shape)} has {self.x.type.size} elements, "
+            f"{list(self.shape_)} has {prod(self.shape_)}",
         )
         return self.x.type.with_shape(self.shape_)
 
@@ -137,7 +137,8 @@ class Permute(Op):
         shape = self.x.shape
         require(
             sorted(self.order) == list(range(len(shape))),
-            f"permute: {list(self.order)} is not an order of the {len(shape)} axes of {list(shape)}",
+            f"permute: {list(self.order)} is not an order of the {len(shape)} axes of "
+            f"{list(shape)}",
         )
         return self.x.type.with_shape(tuple(shape[i] for i in self.order))
 
@@ -152,9 +153,7 @@ class Join(Op):
     y: Value
 
     def infer(self) -> TileType:
-        require(
-            self.x.type == self.y.type, f"join: types differ: {self.x.type} and {self.y.type}"
-        )
+        require(self.x.type == self.y.type, f"join: types differ: {self.x.type} and {self.y.type}")
         _check_shape("join", (*self.x.shape, 2))
         return self.x.type.with_shape((*self.x.shape, 2))
 
@@ -204,7 +203,7 @@ class Cat(Op):
 
 
 class Gather(Op):
-    """`result[..., i, ...] = x[..., index[..., i, ...], ...]` along `axis`; an index outside gives 0."""
+    """`result[..., i, ...] = x[..., index[..., i, ...], ...]` along `axis`, 0 for one outside."""
 
     x: Value
     index: Value
@@ -234,8 +233,8 @@ class Gather(Op):
 class Hint(Op):
     """`x` itself, with the user's promise `kind` of `values`, one for each axis.
 
-    Kinds: `multiple_of` (the first element of each run is divisible), `max_contiguous` (runs of consecutive
-    numbers), `max_constancy` (runs of equal numbers).
+    Kinds: `multiple_of` (the first element of each run is divisible), `max_contiguous` (runs of
+    consecutive numbers), `max_constancy` (runs of equal numbers).
     """
 
     x: Value

@@ -1,7 +1,8 @@
 """Carry a scalar through a loop instead of a tile that only moves by the same step everywhere.
 
-Kernels advance tiles of pointers (`a_ptrs += BLOCK_K * stride`). Such a tile is its first value plus one number, so
-the loop carries the number; the tile becomes a recipe again, whose contiguity is plain to see.
+Kernels advance tiles of pointers (`a_ptrs += BLOCK_K * stride`). Such a tile is its first value
+plus one number, so the loop carries the number; the tile becomes a recipe again, whose contiguity
+is plain to see.
 
     for ... (%p = %p0) {            →   for ... (%o = 0) {
       ...                                 %p = pointer_add %p0, broadcast(%o)
@@ -17,25 +18,23 @@ from dataclasses import dataclass
 from tilewright import ops
 from tilewright.ir.builder import Emit, clone_op, rewrite
 from tilewright.ir.core import Block, Function, Op, Param, Value
-from tilewright.ir.types import DTYPES, PointerType, TileType
+from tilewright.ir.types import DTYPES, DType, PointerType, TileType
 
 __all__ = ["scalarize_inductions"]
-
-INT64 = TileType(DTYPES["i64"])
 
 
 @dataclass(frozen=True)
 class _Induction:
-    """Carried tile number `index`, advanced by `steps`: scalars or uniform constants of the body."""
+    """Carried tile number `index`; `steps` are scalars or uniform constants of the body."""
 
     index: int
     init: Value
     steps: tuple[Value, ...]
 
     @property
-    def offset_type(self) -> TileType:
+    def offset_dtype(self) -> DType:
         element = self.init.type.element
-        return INT64 if isinstance(element, PointerType) else TileType(element)
+        return DTYPES["i64"] if isinstance(element, PointerType) else element
 
 
 def scalarize_inductions(function: Function) -> Function:
@@ -52,7 +51,7 @@ def _rule(op: Op, emit: Emit) -> tuple[Value, ...] | None:
         return None
     moved = {x.index: x for x in inductions}
     kept = [i for i in range(len(op.inits)) if i not in moved]
-    zeros = [emit(ops.Full(0, x.offset_type)) for x in inductions]
+    zeros = [emit(ops.Full(0, TileType(x.offset_dtype))) for x in inductions]
     body = _body(op, inductions, kept)
     attributes = {**op.attributes}
     inits = (*(op.inits[i] for i in kept), *zeros)
@@ -74,9 +73,9 @@ def _induction(op: ops.For, index: int) -> _Induction | None:
         match value:
             case ops.PointerAdd(pointer=inner, offset=step):
                 pass
-            case ops.Add(inner, step) if isinstance(param.type.element, PointerType) is False:
+            case ops.Add(inner, step) if not isinstance(param.type.element, PointerType):
                 if _scalar(step) is None:
-                    inner, step = step, inner  # noqa: PLW2901
+                    inner, step = step, inner
             case _:
                 return None
         if _scalar(step) is None or value not in inside:
@@ -102,7 +101,10 @@ def _body(op: ops.For, inductions: list[_Induction], kept: list[int]) -> Block:
     old = op.body
     index = Param(old.params[0].type, old.params[0].name)
     carried = {i: Param(old.params[i + 1].type, old.params[i + 1].name) for i in kept}
-    offsets = [Param(x.offset_type, f"{old.params[x.index + 1].name}_offset") for x in inductions]
+    offsets = [
+        Param(TileType(x.offset_dtype), f"{old.params[x.index + 1].name}_offset")
+        for x in inductions
+    ]
     block = Block((index, *carried.values(), *offsets))
 
     def emit(new: Op) -> Op:
@@ -136,7 +138,7 @@ def _sum(x: _Induction, offset: Value, known: dict[Value, Value], emit: Emit) ->
         if isinstance(scalar, ops.Full) and scalar.shape:
             scalar = emit(ops.Full(scalar.value, TileType(scalar.type.element)))
         assert scalar is not None
-        if scalar.type != x.offset_type:
-            scalar = emit(ops.Cast(scalar, x.offset_type.element))
+        if scalar.type.element != x.offset_dtype:
+            scalar = emit(ops.Cast(scalar, x.offset_dtype))
         total = emit(ops.Add(total, scalar))
     return total
