@@ -54,7 +54,7 @@ def _to_float(x: Array) -> Array:
     # 64-bit integers: the bits that fp64 cannot hold become a sticky bit, so one rounding is left.
     low = (x & 0x7FF) != 0
     wide = np.asarray(np.abs(x.astype(object)) >= 2**53, np.bool_)
-    sticky = (x & ~np.asarray(0x7FF, x.dtype)) | (low.astype(x.dtype) << 10)
+    sticky = (x & ~np.asarray(0x7FF, x.dtype)) | (low.astype(x.dtype) << 11)
     return np.where(wide, sticky, x).astype(np.float64)
 
 
