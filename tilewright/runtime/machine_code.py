@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,25 +44,35 @@ class MachineCode:
         self.scratch_bytes: int = header["scratch_bytes"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
         self.written = frozenset[str](header["written"])
+        self._lock = threading.Lock()
 
-    @functools.cached_property
-    def _loaded(self) -> LoadedObject:
-        pool(cached_object)
-        return load_object(self.object_bytes)
-
-    @functools.cached_property
+    @property
     def launcher(self) -> Callable[..., object] | None:
         """The builtin that checks and launches, or None where only Python can check."""
+        return self._made[1]
+
+    @functools.cached_property
+    def _made(self) -> tuple[LoadedObject, Callable[..., object] | None]:
+        """The object in memory and its launcher: made once, whichever thread asks first."""
+        with self._lock:
+            if "_made" in self.__dict__:
+                return self._made
+            pool(cached_object)
+            loaded = load_object(self.object_bytes)
+            made = self.__dict__["_made"] = (loaded, self._bound(loaded))
+            return made
+
+    def _bound(self, loaded: LoadedObject) -> Callable[..., object] | None:
         parameters = self.request.parameters(self.written)
         if parameters is None:
             return None
         launcher = bind_launcher(
-            self._loaded,
+            loaded,
             parameters,
             launcher_symbol=launcher_symbol(self.symbol),
             on_error=self._fail,
         )
-        _Retired.outlive(launcher, self._loaded)
+        _Retired.outlive(launcher, loaded)
         return launcher
 
     def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
@@ -75,7 +86,7 @@ class MachineCode:
             if argument.name.partition("[")[0] in self.written:
                 _require_writable(argument)
         run_packed(
-            self._loaded.address(self.symbol),
+            self._made[0].address(self.symbol),
             b"".join(map(_packed, leaves(arguments))),
             grid,
             self.scratch_bytes,
