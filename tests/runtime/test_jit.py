@@ -296,6 +296,20 @@ def test_stages_of_a_compiled_kernel():
         kernel.asm["ptx"]
 
 
+def test_a_compiled_kernel_is_launched_itself():
+    x = np.zeros(4, np.float32)
+    compiled = add.warmup(x, 4, grid=(4,))
+    compiled[(4,)](x, 4, 1)
+    compiled[4](x.view(Array), 3, 1)
+    assert x.tolist() == [2, 2, 2, 1]
+    with pytest.raises(LaunchError, match=r"`STEP` is =2, but .* compiled for =1"):
+        compiled[(4,)](x, 4, 2)
+    with pytest.raises(LaunchError, match=r"`x_ptr` is \*i32:16, but .* \*fp32:16"):
+        compiled[(4,)](x.view(np.int32), 4, 1)
+    with pytest.raises(LaunchError, match="takes 3 arguments, not 2"):
+        compiled[(4,)](x, 4)
+
+
 def test_warmup_compiles_what_the_launch_needs():
     kernel = fresh(add)
     ready = kernel.warmup(tl.float32, 16, grid=(1,))

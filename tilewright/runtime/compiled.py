@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.llvm import assembly, host, optimized_ir
 from tilewright.ir.printer import to_text
 from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.dispatch import extents
 from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.options import DEFAULTS
 
@@ -64,7 +65,8 @@ class _Stages(Mapping[str, Any]):
 class CompiledKernel:
     """A kernel compiled for one set of types and constants; what `kernel[grid](...)` returns.
 
-    `asm` has its tile IR (`"tir"`), LLVM IR (`"llir"`), the same after LLVM's optimiser
+    `compiled[grid](*arguments)` launches it, on arguments of just these types and constants. `asm`
+    has its tile IR (`"tir"`), LLVM IR (`"llir"`), the same after LLVM's optimiser
     (`"optimized"`), assembly (`"asm"`) and object (`"object"`, bytes).
     """
 
@@ -75,6 +77,11 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"<compiled kernel {self.name} {self.hash[:12]}>"
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        """Return a function that launches this very kernel on all arguments, by position."""
+        sizes = extents(grid)
+        return lambda *values: self.code.launch(sizes, values)
 
     @property
     def name(self) -> str:

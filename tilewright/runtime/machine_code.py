@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from tilewright import env
 from tilewright.codegen.llvm import LoadedObject, load_object
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import PointerType
-from tilewright.runtime.arguments import Argument, leaves, require_memory
+from tilewright.runtime.arguments import Argument, leaves, require_memory, specialize
 from tilewright.runtime.cache import cached_object, read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launcher import (
@@ -75,6 +76,28 @@ class MachineCode:
         _Retired.outlive(launcher, loaded)
         return launcher
 
+    def launch(self, grid: Extents, values: Sequence[Any]) -> None:
+        """Launch on values in the order of the parameters, constants included.
+
+        Raises `LaunchError` where they are not what the kernel was compiled for.
+        """
+        if self.launcher is not None and self.launcher(*grid, *values) is not NotImplemented:
+            return
+        function = self.request.function
+        if len(values) != len(function.params):
+            raise LaunchError(
+                f"{function.name} takes {len(function.params)} arguments, not {len(values)}"
+            )
+        arguments = list(map(specialize, function.params, values))
+        for argument, known in zip(arguments, self.request.specializations.values(), strict=True):
+            if argument.specialization.key != known.key:
+                raise LaunchError(
+                    f"`{argument.name}` is {argument.specialization.key}, but this kernel was "
+                    f"compiled for {known.key}",
+                    hint=f"let the types decide: `{function.name}[grid](...)`",
+                )
+        self.run(grid, arguments)
+
     def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Run the kernel on arguments that it was compiled for.
 
@@ -103,9 +126,11 @@ class MachineCode:
 def find_kernel(request: Request) -> MachineCode | None:
     """Return the machine code of a request if it is in the disk cache.
 
-    It needs none of the compiler: neither the passes nor the code generator is imported.
+    It needs none of the compiler: neither the passes nor the code generator is imported. Where the
+    stages are to be shown, they have to be gone through.
     """
-    entry = read_entry(request.cache_name) if request.is_portable else None
+    is_shown = env.debug_level() >= 3 or env.dump_directory() is not None
+    entry = read_entry(request.cache_name) if request.is_portable and not is_shown else None
     return None if entry is None else MachineCode(request, entry.header, entry.payload)
 
 
