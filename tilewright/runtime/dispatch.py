@@ -38,10 +38,14 @@ class State(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """The functions made from one signature; see `make_binder`."""
+    """The functions made from one signature; see `make_binder`.
+
+    `fixed(state, x, y, z)` returns a launch function, `computed(state)` one that takes the function
+    that computes the grid before its arguments.
+    """
 
     fixed: Callable[[State, int, int, int], Callable[..., Any]]
-    computed: Callable[[State, Callable[[dict[str, Any]], Any]], Callable[..., Any]]
+    computed: Callable[[State], Callable[..., Any]]
     bind: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -61,8 +65,8 @@ def {_}fixed({_}state, {_}x, {_}y, {_}z):
     {name}.__qualname__ = {name!r}
     return {name}
 
-def {_}computed({_}state, {_}grid):
-    def {name}({signature}):
+def {_}computed({_}state):
+    def {name}({_}grid, /, {signature}):
         {extra}
         {_}x, {_}y, {_}z = {_}extents({_}grid({{{meta}}}))
         if {_}state.check is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -138,9 +138,13 @@ class JITFunction(KernelFunction):
         """The functions that match a call with the parameters."""
         return make_binder(self.name, self.params)
 
+    @cached_property
+    def _computed(self) -> Callable[..., Any]:
+        return self.binder.computed(self)
+
     def _launch_function(self, grid: Any) -> Callable[..., Any]:
         if callable(grid):
-            return self.binder.computed(self, grid)
+            return partial(self._computed, grid)
         function = self.binder.fixed(self, *extents(grid))
         if type(grid) is tuple:
             if len(self._launches) >= _GRIDS:
@@ -250,7 +254,9 @@ class DebugLauncher:
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         binder = self._kernel.binder
-        return binder.computed(self, grid) if callable(grid) else binder.fixed(self, *extents(grid))
+        if callable(grid):
+            return partial(binder.computed(self), grid)
+        return binder.fixed(self, *extents(grid))
 
     def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Run the kernel's body as ordinary Python."""
