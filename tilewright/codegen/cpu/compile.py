@@ -36,9 +36,10 @@ class CpuKernel:
 def generate(function: Function, host: Host) -> CpuKernel:
     """Write the LLVM module of a kernel that went through `passes.pipeline.prepare_for_cpu`."""
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
-    planner = Planner(function)
+    facts = analyze_axes(function)
+    planner = Planner(function, facts)
     code = Code(host.features)
-    writer = BlockWriter(code, planner, analyze_axes(function), host)
+    writer = BlockWriter(code, planner, facts, host)
     _read_arguments(code, writer, function)
     writer.write(function.body)
     writer.check_finished()

@@ -14,6 +14,7 @@ from tilewright import ops
 from tilewright.codegen.cpu.buffers import Buffer
 from tilewright.codegen.cpu.code import Code, Element, constant_text, llvm_type, memory_type, vector
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot, guarded
+from tilewright.codegen.cpu.masks import fullness
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.cpu.regions import apply_region, identity
 from tilewright.ir.core import Value
@@ -278,6 +279,7 @@ class Nest:
     roots: list[Root] = field(default_factory=list)
     vector_axis: int = 0
     lanes: int = 1
+    masks: list[Value] = field(default_factory=list)
 
     @property
     def reduced_axis(self) -> int | None:
@@ -292,15 +294,60 @@ def write_nest(puller: Puller, nest: Nest, *, unroll: int) -> None:
     """Write the loops of a nest at the current place."""
     outer = puller.base_level, puller.written, puller.lanes, puller.writes_memory
     puller.base_level = puller.code.level
+    masks = nest.masks if nest.lanes > 1 else []
+    puller.lanes = 1
+    full = fullness(puller, masks) if masks else None
     puller.written = frozenset(r.buffer for r in nest.roots if isinstance(r, FillRoot))
     puller.writes_memory = any(not isinstance(r, FillRoot | ReduceRoot) for r in nest.roots)
     puller.lanes = nest.lanes
-    with puller.code.section():
-        _NestWriter(puller, nest, unroll).write()
+    if full is None:
+        with puller.code.section():
+            _NestWriter(puller, nest, unroll).write()
+        for result in _scalar_results(nest):
+            text = puller.scalars[result].text
+            puller.scalars[result] = Element(text, 1, puller.code.level)
+    else:
+        _write_versions(puller, nest, unroll, full.text, frozenset(masks))
     for root in nest.roots:
         if isinstance(root, FillRoot) and root.keeps is not None:
             puller.buffers[root.keeps] = root.buffer
     puller.base_level, puller.written, puller.lanes, puller.writes_memory = outer
+
+
+def _write_versions(
+    puller: Puller, nest: Nest, unroll: int, full: str, masks: frozenset[Value]
+) -> None:
+    """Write the nest twice: without masks, for when they are full, and with them."""
+    code = puller.code
+    results = _scalar_results(nest)
+    slots = [code.alloca(llvm_type(r.type.element)) for r in results]
+    whole, partly, done = code.label("whole"), code.label("partly"), code.label("both")
+    with code.section():  # what is hoisted out goes before the branch
+        code.line(f"br i1 {full}, label %{whole}, label %{partly}")
+        for label, known in ((whole, masks), (partly, frozenset[Value]())):
+            with code.section():
+                code.place(label)
+                puller.base_level, puller.full_masks = code.level, known
+                with code.section():
+                    _NestWriter(puller, nest, unroll).write()
+                for result, slot in zip(results, slots, strict=True):
+                    kind = llvm_type(result.type.element)
+                    code.line(f"store {kind} {puller.scalars[result].text}, ptr {slot}")
+                code.line(f"br label %{done}")
+        code.place(done)
+    puller.full_masks = frozenset()
+    for result, slot in zip(results, slots, strict=True):
+        text = code.assign(f"load {llvm_type(result.type.element)}, ptr {slot}")
+        puller.scalars[result] = Element(text, 1, code.level)
+
+
+def _scalar_results(nest: Nest) -> list[Value]:
+    return [
+        result
+        for root in nest.roots
+        if isinstance(root, ReduceRoot) and not root.buffers
+        for result in root.op.results
+    ]
 
 
 class _NestWriter:

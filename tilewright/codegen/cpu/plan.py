@@ -24,6 +24,7 @@ from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot
 from tilewright.codegen.cpu.nest import FillRoot, Nest, ReduceRoot, Root, StoreRoot
 from tilewright.codegen.cpu.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Block, Effect, Function, Op, Param, Value
+from tilewright.passes.axis_info import AxisInfo
 
 __all__ = ["BlockPlan", "Planner", "Step", "dot_source", "starts_at_zero"]
 
@@ -42,9 +43,8 @@ class BlockPlan:
 class Planner:
     """Plans all blocks of a function. `buffers` says which tiles live in memory, and where."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.uses = Uses(function)
+    def __init__(self, function: Function, facts: AxisInfo) -> None:
+        self.uses = Uses(function, facts)
         self.arena = Arena()
         self.buffers: dict[Value, Buffer] = {}
         self.plans: dict[Block, BlockPlan] = {}
@@ -262,7 +262,10 @@ class _BlockPlanner:
         for value in sorted(inside, key=self._order):
             home = defining_op(value)
             if home is not None and self.uses.is_expensive(value):
-                self._keep_here(value)
+                for part in self.uses.costly_parts(value):
+                    self._keep_here(part)
+                if self.uses.is_expensive(value):
+                    self._keep_here(value)
         for inner in (inner for region in op.regions for inner in region.walk()):
             for value in inner.operands:
                 self._keep_gather_sources(value)
@@ -300,6 +303,8 @@ class _BlockPlanner:
     def _add(self, root: Root, shape: tuple[int, ...], *, alone: bool = False) -> None:
         for value in root.pulls:
             self._keep_gather_sources(value)
+        for load in self._needed_behind_a_write(root, shape):
+            self._fill(load)
         if alone or not self._joins(root, shape):
             self._flush()
             self.pending = Nest(shape)
@@ -309,6 +314,25 @@ class _BlockPlanner:
         self.pending_leaves += self.uses.leaves(root.pulls)
         if alone:
             self._flush()
+
+    def _needed_behind_a_write(self, root: Root, shape: tuple[int, ...]) -> list[ops.Load]:
+        """Loads that this root reads first and that a later write forces into a buffer anyway."""
+        if isinstance(root, FillRoot) and isinstance(root.value, ops.Load):
+            return []
+        return [
+            leaf
+            for leaf, same_index in self.uses.leaves(root.pulls)
+            if isinstance(leaf, ops.Load)
+            and same_index
+            and leaf.shape == shape
+            and self.uses.is_virtual(leaf)
+            and self._crosses_a_write(leaf)
+        ]
+
+    def _crosses_a_write(self, load: ops.Load) -> bool:
+        last = self.uses.last_pull(load, self.block)
+        later = self.block.ops[self.position + 1 : max(last, 0)]
+        return any(op.effects & Effect.WRITE for op in later)
 
     def _flush(self) -> None:
         if self.pending is not None:
@@ -422,7 +446,7 @@ class _BlockPlanner:
                 numbers = computed_by.get(value, set())
                 if self.uses.is_virtual(value):
                     numbers = numbers | pulled_by.get(value, set())
-                    if len(numbers) > 1 and self.uses.is_expensive(value):
+                    if len(numbers) > 1 and self.uses.is_worth_sharing(value):
                         numbers = {self._keep_in_first(value, nests, min(numbers))}
                 if numbers and not self.uses.is_never_virtual(op):
                     for operand in op.operands:

@@ -72,6 +72,7 @@ class Puller:
         # What the loops being written leave alone may be read before them, from this section on.
         self.base_level = 0
         self.written: frozenset[Buffer] = frozenset()
+        self.full_masks: frozenset[Value] = frozenset()  # known to leave no lane out
         self.writes_memory = False
 
     # -- elements of values -----------------------------------------------------------------------
@@ -430,11 +431,48 @@ class Puller:
         elif runs == "constant" and mask is None:
             return self._load_scalar(op, tuple(c.first for c in index))
         else:
-            text = self.gather(kind, self.vector(op.pointer, index), align, mask, other)
+            addresses = self.vector(op.pointer, index)
+            if runs == "unknown":
+                text = self._load_where_consecutive(kind, addresses, align, mask, other)
+            else:
+                text = self.gather(kind, addresses, align, mask, other)
         return self._from_memory(text, element, self.lanes, level)
 
+    def _load_where_consecutive(
+        self, kind: str, addresses: str, align: int, mask: str | None, other: str | None
+    ) -> str:
+        """Look at the addresses, which are often consecutive all the same (`offsets % n`)."""
+        code, lanes = self.code, self.lanes
+        type_, numbers = vector(kind, lanes), vector("i64", lanes)
+        wide = code.assign(f"ptrtoint {vector('ptr', lanes)} {addresses} to {numbers}")
+        first = code.assign(f"extractelement {numbers} {wide}, i32 0")
+        base = code.splat(Element(first, 1, code.level), "i64", lanes)
+        steps = ", ".join(f"i64 {align * lane}" for lane in range(lanes))
+        expected = code.assign(f"add {numbers} {base}, <{steps}>")
+        differ = code.assign(f"icmp ne {numbers} {wide}, {expected}")
+        any_ = code.call(
+            "i1", f"llvm.vector.reduce.or.v{lanes}i1", f"{vector('i1', lanes)} {differ}"
+        )
+        slot = code.alloca(type_)
+        apart, together, after = code.label("apart"), code.label("together"), code.label("loaded")
+        code.line(f"br i1 {any_}, label %{apart}, label %{together}")
+        code.place(apart)
+        text = self.gather(kind, addresses, align, mask, other)
+        code.line(f"store {type_} {text}, ptr {slot}")
+        code.line(f"br label %{after}")
+        code.place(together)
+        address = code.assign(f"inttoptr i64 {first} to ptr")
+        text = self._load_contiguous(kind, address, align, mask, other)
+        code.line(f"store {type_} {text}, ptr {slot}")
+        code.line(f"br label %{after}")
+        code.place(after)
+        return code.assign(f"load {type_}, ptr {slot}")
+
     def runs(self, pointer: Value, index: Index, varying: list[int]) -> str:
-        """Say how the lanes' addresses follow each other: contiguous, constant or any."""
+        """Say how the lanes' addresses follow each other.
+
+        `contiguous` and `constant` are certain, `unknown` is worth a look at run time, `any` not.
+        """
         axis = varying[0]
         if len(varying) > 1 or index[axis].is_vector or index[axis].stride != 1:
             return "any"
@@ -445,11 +483,13 @@ class Puller:
 
         if fits(self.facts.contiguity(pointer, axis)):
             return "contiguous"
-        return "constant" if fits(self.facts.constancy(pointer, axis)) else "any"
+        if fits(self.facts.constancy(pointer, axis)):
+            return "constant"
+        return "unknown" if self.facts.axes(pointer)[axis].stride is None else "any"
 
     def mask(self, mask: Value | None, index: Index) -> str | None:
         """Return the lanes that take part: the op's own mask and those inside the tile."""
-        if mask is None:
+        if mask is None or mask in self.full_masks:
             return self.predicate
         text = self.vector(mask, index)
         if self.predicate is None:
@@ -460,7 +500,8 @@ class Puller:
     def _load_scalar(self, op: ops.Load, index: Index) -> Element:
         kind, align = memory_type(op.type.element), op.type.element.itemsize
         address = self.pull(op.pointer, index)
-        mask = None if op.mask is None else self.pull(op.mask, index)
+        masked = op.mask is not None and op.mask not in self.full_masks
+        mask = self.pull(op.mask, index) if masked and op.mask is not None else None
         level = max(address.level, self.base_level, 0 if mask is None else mask.level)
         if self.writes_memory:
             level = self.code.level

@@ -14,6 +14,7 @@ __all__ = ["shape_nest"]
 
 _SCALAR_ROOTS = (AtomicRoot, HistogramRoot, PrintRoot)
 SMALL_BODY = 40  # instructions; below this, several vectors a step hide latencies
+LARGE_BODY = 250  # above this, a nest is not written twice
 Axes = tuple[int | None, ...]
 
 
@@ -32,11 +33,26 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
     while lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     nest.lanes = lanes
+    nest.masks = _masks(nest, uses)
     cost = sum(min(uses.cost(v), 100) for r in nest.roots for v in r.pulls)
     reduces = any(isinstance(r, ReduceRoot) for r in nest.roots)
     if not reduces:
         return 1
     return 4 if cost <= SMALL_BODY + 100 else 2
+
+
+def _masks(nest: Nest, uses: Uses) -> list[Value]:
+    """Return the masks of the loads and stores of a nest that is small enough to write twice."""
+    if sum(min(uses.cost(v, load=1), LARGE_BODY) for r in nest.roots for v in r.pulls) > LARGE_BODY:
+        return []
+    masks: dict[Value, None] = {}
+    for root in nest.roots:
+        if isinstance(root, StoreRoot) and root.op.mask is not None:
+            masks[root.op.mask] = None
+        for leaf, _ in uses.leaves(root.pulls):
+            if isinstance(leaf, ops.Load) and leaf.mask is not None:
+                masks[leaf.mask] = None
+    return list(masks)
 
 
 def _is_sequential(root: object, vector_axis: int) -> bool:

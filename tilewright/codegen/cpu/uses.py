@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tilewright import ops
 from tilewright.ir.core import Block, Function, Op, Param, Result, Value
+from tilewright.passes.axis_info import AxisInfo
 
 __all__ = ["Uses", "defining_op", "pointer_root"]
 
@@ -25,9 +26,10 @@ _NEVER_VIRTUAL = (
 )  # fmt: skip
 _COSTS: dict[type[Op], int] = {
     ops.Full: 0, ops.Arange: 0, ops.Broadcast: 0, ops.ExpandDims: 0, ops.Permute: 0, ops.Reshape: 1,
-    ops.Hint: 0, ops.Load: 100, ops.Gather: 8, ops.Div: 8, ops.Rem: 8, ops.Sqrt: 8,
+    ops.Hint: 0, ops.Gather: 8, ops.Div: 8, ops.Rem: 8, ops.Sqrt: 8,
 }  # fmt: skip
 CHEAP = 6
+UNAFFORDABLE = 100
 
 
 def defining_op(value: Value) -> Op | None:
@@ -56,14 +58,14 @@ def pointer_root(value: Value) -> Value | None:
 class Uses:
     """Users of every value of a function, and the place of every op."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, facts: AxisInfo) -> None:
+        self.facts = facts
         self.users: dict[Value, list[Op]] = defaultdict(list)
         self.yielded: dict[Value, list[Block]] = defaultdict(list)
         self.block_of: dict[Op, Block] = {}
         self.position: dict[Op, int] = {}
         self.parent: dict[Block, Op] = {}
         self.stored: set[Value] = set()
-        self._cost: dict[Value, int] = {}
         self._visit(function.body)
 
     def _visit(self, block: Block) -> None:
@@ -141,17 +143,57 @@ class Uses:
             inner = same_index and not isinstance(op, _REINDEXING)
             waiting += [(operand, inner) for operand in op.operands]
 
-    def cost(self, value: Value) -> int:
-        """Return roughly how many instructions an element of a virtual tile takes."""
-        if not self.is_virtual(value):
-            return 0
-        if value not in self._cost:
-            op = defining_op(value)
-            assert op is not None
-            own = _COSTS.get(type(op), 1)
-            self._cost[value] = own + sum(self.cost(operand) for operand in set(op.operands))
-        return self._cost[value]
+    def cost(self, value: Value, *, load: int = UNAFFORDABLE) -> int:
+        """Return roughly how many instructions an element of a virtual tile takes.
+
+        `load` is the price of loading consecutive elements again.
+        """
+        known: dict[Value, int] = {}
+
+        def cost_of(value: Value) -> int:
+            if not self.is_virtual(value):
+                return 0
+            if value not in known:
+                op = defining_op(value)
+                assert op is not None
+                own = _COSTS.get(type(op), 1)
+                if isinstance(op, ops.Load):
+                    own = load if self._is_consecutive(op) else UNAFFORDABLE
+                known[value] = own + sum(map(cost_of, set(op.operands)))
+            return known[value]
+
+        return cost_of(value)
+
+    def _is_consecutive(self, load: ops.Load) -> bool:
+        return not load.volatile and any(
+            self.facts.contiguity(load.pointer, axis) > 1 for axis in range(load.type.rank)
+        )
 
     def is_expensive(self, value: Value) -> bool:
-        """Whether to keep the tile in memory rather than compute it in two places."""
+        """Whether to keep the tile in memory rather than compute it inside a loop."""
         return self.cost(value) > CHEAP
+
+    def is_worth_sharing(self, value: Value) -> bool:
+        """Whether to keep the tile in memory rather than compute it in two nests of a block."""
+        return self.cost(value, load=1) > CHEAP
+
+    def costly_parts(self, value: Value) -> list[Value]:
+        """Return smaller tiles that `value` is spread out from and that are worth keeping.
+
+        Row and column offsets of a tile of addresses are such parts: kept instead of the tile.
+        """
+        parts: list[Value] = []
+        seen, waiting = {value}, [value]
+        while waiting:
+            current = waiting.pop()
+            op = defining_op(current)
+            if op is None or not self.is_virtual(current) or isinstance(op, ops.Load):
+                continue
+            if current is not value and 4 * current.type.size <= value.type.size:
+                if self.is_expensive(current):
+                    parts.append(current)
+                continue
+            fresh = [v for v in op.operands if v not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return parts
