@@ -12,7 +12,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)
     y = tl.load(y_ptr + offsets, mask=mask)
-    tl.store(out_ptr + offsets, x + y, mask=mask)
+    tl.store(out_ptr + offsets, x + y, mask=mask, cache_modifier=".cs")
 
 
 @tw.jit
@@ -35,7 +35,7 @@ def bias_gelu_scale_residual_kernel(
         bias = tl.load(bias_ptr + column, mask=mask)
         residual = tl.load(residual_ptr + row + column, mask=mask)
         out = gelu(x + bias) * scale + residual
-        tl.store(out_ptr + row + column, out, mask=mask)
+        tl.store(out_ptr + row + column, out, mask=mask, cache_modifier=".cs")
 
 
 def add(x, y, out, block=16384):

@@ -12,7 +12,7 @@ def softmax_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, columns, BLOCK:
     x = tl.load(x_ptr + row * x_row_stride + offsets, mask=mask, other=-float("inf"))
     numerator = tl.exp(x - tl.max(x, axis=0))
     out = numerator * (1 / tl.sum(numerator, axis=0))
-    tl.store(out_ptr + row * out_row_stride + offsets, out, mask=mask)
+    tl.store(out_ptr + row * out_row_stride + offsets, out, mask=mask, cache_modifier=".cs")
 
 
 @tw.jit
@@ -39,7 +39,7 @@ def layer_norm_kernel(
     weight = tl.load(weight_ptr + offsets, mask=mask)
     bias = tl.load(bias_ptr + offsets, mask=mask)
     out = centered * rstd * weight + bias
-    tl.store(out_ptr + row * row_stride + offsets, out, mask=mask)
+    tl.store(out_ptr + row * row_stride + offsets, out, mask=mask, cache_modifier=".cs")
     tl.store(mean_ptr + row, mean)
     tl.store(rstd_ptr + row, rstd)
 
