@@ -180,7 +180,9 @@ def gives_runtime_value(n):
 
 @kernel
 def several_lines(p):
-    return tl.load(p + 1.5)
+    return tl.load(
+        p + 1.5,
+    )
 
 
 GOLDEN = [

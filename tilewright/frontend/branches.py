@@ -61,7 +61,7 @@ class _Join:
         ]
         self._choose(name, Tensor(values[0]), Tensor(values[1]))
 
-    def variable(self, name: str, before: Any, dead: tuple[bool, bool]) -> None:
+    def variable(self, name: str, before: Any, dead: Sequence[bool]) -> None:
         """Join a variable; in a dead arm its value does not matter."""
         a, b = (arm.names.get(name, Unusable(_UNASSIGNED)) for arm in self.arms)
         if a is b:
@@ -139,7 +139,6 @@ class _Join:
 
 _UNASSIGNED = "`{name}` is used before it is assigned"
 _UNREACHABLE = "`{name}` has no value on any path that reaches this place"
-_NOT_LIVE = "`{name}` has no value here"
 _SAME_TYPE = "convert one of them with .to(...)"
 
 
@@ -205,14 +204,8 @@ class Branches(Frame):
         for name in {**then.names, **other.names}:
             if name in FLAGS or name in {RESULT, VALUE}:
                 continue
-            if live is not None and name not in live and name not in self.edge:
-                before = self.names.get(name, MISSING_BEFORE)
-                same = all(arm.names.get(name) is before for arm in (then, other))
-                join.names[name] = before if same else Unusable(_NOT_LIVE)
-                continue
-            on_edge = name in self.edge
-            dead = tuple(arm.ended and (arm.returned or not on_edge) for arm in (then, other))
-            join.variable(name, self.names.get(name), (dead[0], dead[1]))
+            dead = [not arm.needs(name, live, self.edges) for arm in (then, other)]
+            join.variable(name, self.names.get(name), dead)
         self.names = join.finish(condition)
         self.ended = then.ended and other.ended
 
@@ -234,6 +227,3 @@ class Branches(Frame):
         if then.names[RETURN] is self.names[RETURN] and RESULT in self.names:
             then.names[RESULT] = self.names[RESULT]
         self.join(not_jumped, then, other, live)
-
-
-MISSING_BEFORE = Unusable(_UNASSIGNED)

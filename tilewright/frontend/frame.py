@@ -23,7 +23,7 @@ from tilewright.ir.core import Block, Op, Value
 from tilewright.ir.types import DTYPES, TileType
 from tilewright.ops import Full, Invert, Or
 
-__all__ = ["BREAK", "CONTINUE", "FLAGS", "RESULT", "RETURN", "Arm", "Frame", "Session"]
+__all__ = ["BREAK", "CONTINUE", "FLAGS", "RESULT", "RETURN", "Arm", "Edges", "Frame", "Session"]
 
 RETURN, BREAK, CONTINUE = FLAGS = ("return", "break", "continue")
 RESULT = "return value"
@@ -39,6 +39,14 @@ class Session(Protocol):
         """Call another function of the language and return its result."""
 
 
+@dataclass(frozen=True)
+class Edges:
+    """The names that jumps of a loop take along: `continue` to its head, `break` behind it."""
+
+    head: frozenset[str] = frozenset()
+    behind: frozenset[str] = frozenset()
+
+
 @dataclass
 class Arm:
     """One way that a program can take: what it computes, and the names at its end."""
@@ -46,11 +54,19 @@ class Arm:
     block: Block
     names: dict[str, Any]
     ended: bool
+    may_break: bool
+    may_continue: bool
 
-    @property
-    def returned(self) -> bool:
-        """Whether it certainly ends in a `return` (or a jump that cannot be of a loop)."""
-        return self.ended and self.names[BREAK] is False and self.names[CONTINUE] is False
+    def needs(self, name: str, live: frozenset[str] | None, edges: Edges) -> bool:
+        """Whether the value that a name has at the end may be read later.
+
+        `live` are the names that are read where the arm goes on without a jump (None: all).
+        """
+        return (
+            (not self.ended and (live is None or name in live))
+            or (self.may_continue and name in edges.head)
+            or (self.may_break and name in edges.behind)
+        )
 
 
 class Frame:
@@ -66,8 +82,7 @@ class Frame:
         self.names: dict[str, Any] = dict.fromkeys(FLAGS, False)
         self.ended = False
         self.bound_at: dict[str, Location] = {}
-        # Names whose values a `break` or `continue` takes along.
-        self.edge: frozenset[str] = frozenset()
+        self.edges = Edges()
 
     # What the themes provide.
 
@@ -162,7 +177,8 @@ class Frame:
         try:
             with self.builder.inside(block):
                 run()
-            return Arm(block, self.names, self.ended)
+            may_break, may_continue = (self.names[f] is not False for f in (BREAK, CONTINUE))
+            return Arm(block, self.names, self.ended, may_break, may_continue)
         finally:
             self.names, self.ended = outer
 
@@ -174,4 +190,4 @@ class Frame:
             more = self.arm(run, arm.block)
         finally:
             self.names = outer
-        arm.names, arm.ended = more.names, more.ended
+        vars(arm).update(vars(more))

@@ -8,7 +8,7 @@ carries the index, and a flag that says whether to go on.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from tilewright.errors import CompileError, Location
 from tilewright.frontend import iterators
 from tilewright.frontend.branches import placeholder
 from tilewright.frontend.calls import Calls
-from tilewright.frontend.frame import BOOL, BREAK, CONTINUE, RESULT, RETURN, Arm
+from tilewright.frontend.frame import BOOL, BREAK, CONTINUE, RESULT, RETURN, Arm, Edges
 from tilewright.frontend.liveness import assigned_names, target_names
 from tilewright.frontend.pythonic import bounds_of, elements, loop_options
 from tilewright.frontend.semantic import condition
@@ -53,6 +53,7 @@ class _Carried:
     def __init__(self, loops: Loops, node: Loop, names: Sequence[str]) -> None:
         self.loops = loops
         self.node = node
+        self.edges = loops.edges_of(node, names)
         self.before = {name: decay(loops.names[name]) for name in names}
         self.bound_at = {name: loops.bound_at.get(name) for name in names}
         self.inits = [leaf.value for value in self.before.values() for leaf in leaves(value)]
@@ -74,10 +75,12 @@ class _Carried:
 
     def yields(self, arm: Arm, params: Sequence[Value]) -> list[Value]:
         """Return what an iteration ends with, checked against what it began with."""
-        if arm.returned:  # nobody looks
-            return list(params)
         result: list[Value] = []
         for name, template in self.before.items():
+            if not arm.needs(name, None, self.edges):
+                count = sum(1 for _ in leaves(template))
+                result += params[len(result) : len(result) + count]
+                continue
             value = self.loops.decayed_in(arm, arm.names[name])
             if not fits(value, template):
                 self._fail(name, template, arm.names[name])
@@ -143,18 +146,23 @@ class Loops(Calls):
             items = tuple(elements(over))
         self._unrolled(node, items)
 
+    def edges_of(self, node: Loop, names: Iterable[str]) -> Edges:
+        """Return which of the names the jumps of a loop take along."""
+        liveness, bound = self.function.liveness, frozenset(names)
+        return Edges(bound & liveness.head[node], bound & liveness.after[node])
+
     # Unrolled: one copy of the body for each item.
 
     def _unrolled(self, node: ast.For, items: Sequence[Any]) -> None:
         head = self.function.liveness.head[node]
-        outer = self.edge, self.names[BREAK], self.names[CONTINUE]
-        self.edge = self.edge | (head & frozenset(assigned_names(node.body)))
+        outer = self.edges, self.names[BREAK], self.names[CONTINUE]
+        self.edges = self.edges_of(node, assigned_names(node.body))
         self.names[BREAK] = self.names[CONTINUE] = False
 
         def iterations(first: int) -> None:
             for index in range(first, len(items)):
                 jumped = self.any_flag(self.names, BREAK, RETURN)
-                if jumped is True:
+                if self.ended:
                     return
                 if isinstance(jumped, Tensor):
                     self.guarded(jumped, partial(iterations, index), head)
@@ -164,12 +172,13 @@ class Loops(Calls):
                 self._end_iteration()
 
         iterations(0)
-        self.edge, self.names[BREAK], self.names[CONTINUE] = outer
-        self.ended = self.names[RETURN] is True
+        self.ended = self.ended and self.names[BREAK] is False
+        self.edges, self.names[BREAK], self.names[CONTINUE] = outer
 
     def _end_iteration(self) -> None:
+        # Where every path breaks or returns, no other iteration follows.
+        self.ended = self.ended and self.names[CONTINUE] is False
         self.names[CONTINUE] = False
-        self.ended = False
 
     # Not unrolled.
 
@@ -190,7 +199,7 @@ class Loops(Calls):
         self, carried: _Carried, params: Sequence[Param], block: Block, body: Callable[[], None]
     ) -> Arm:
         """Run the body once, into `block`."""
-        outer, self.edge = self.edge, frozenset(carried.before)
+        outer, self.edges = self.edges, carried.edges
 
         def run() -> None:
             carried.bind(params)
@@ -200,7 +209,7 @@ class Loops(Calls):
         try:
             return self.arm(run, block)
         finally:
-            self.edge = outer
+            self.edges = outer
 
     def _dynamic_for(
         self, node: ast.For, loop: iterators.range, bounds: tuple[Value, Value, Value]
