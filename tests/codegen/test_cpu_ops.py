@@ -43,6 +43,15 @@ def values(dtype: DType, shape, seed: int = 0) -> np.ndarray:
         return x.astype(np.float32).astype(dtype.numpy)
 
 
+def ldexp_operands(dtype: DType) -> list[np.ndarray]:
+    """Numbers from 1/2 to 2, and whole exponents that reach every kind of result."""
+    rng = np.random.default_rng(0)
+    reach = 2 * dtype.exponent_bias
+    x = rng.uniform(0.5, 2, 150) * rng.choice([-1, 1], 150)
+    n = rng.integers(-reach, reach, 150)
+    return [v.astype(dtype.numpy) for v in (x, n)]
+
+
 def elementwise_cases():
     for cls in OPS.values():
         if not issubclass(cls, Elementwise):
@@ -51,6 +60,8 @@ def elementwise_cases():
             accepted = cls.accepts == "any" or (cls.accepts == "float") == dtype.is_floating()
             if not accepted or (issubclass(cls, ops.MulHigh) and dtype.is_bool()):
                 continue
+            if cls is ops.Ldexp and dtype.primitive_bitwidth < 32:
+                continue  # narrow floats do not hold the exponents
             variants = [{}]
             if cls is ops.Compare:
                 variants = [{"predicate": p} for p in ops.Predicate]
@@ -63,6 +74,8 @@ def elementwise_cases():
 def test_elementwise(cls, dtype, variants):
     count = sum(kind == "operand" for kind in cls.field_kinds.values())
     arrays = [values(dtype, 150, seed) for seed in range(count)]
+    if cls is ops.Ldexp:
+        arrays = ldexp_operands(dtype)
 
     def build(emit, *tiles):
         names = [n for n, kind in cls.field_kinds.items() if kind == "operand"]
@@ -74,8 +87,12 @@ def test_elementwise(cls, dtype, variants):
         if bound and dtype.primitive_bitwidth >= 32:
             assert ulp_difference(got, want) <= bound
         elif bound:  # computed in fp32 and rounded: a last bit may tip over
-            wide_got, wide_want = (x.astype(np.float32) if dtype.name != "fp8e4b15" else x for x in (got, want))
-            np.testing.assert_allclose(wide_got, wide_want, rtol=2.0 ** (1 - dtype.mantissa_bits), atol=1e-2)
+            wide_got, wide_want = (
+                x.astype(np.float32) if dtype.name != "fp8e4b15" else x for x in (got, want)
+            )
+            np.testing.assert_allclose(
+                wide_got, wide_want, rtol=2.0 ** (1 - dtype.mantissa_bits), atol=1e-2
+            )
         else:
             assert same_bits(got, want), (arrays, got, want)
 
@@ -148,7 +165,9 @@ def whole_numbers(shape, dtype, seed=0):
 REDUCIBLE = [d for d in NUMBERS if not d.is_fp8()]
 
 
-@pytest.mark.parametrize("shape", [(1,), (7,), (64,), (100,), (4, 8), (5, 37), (40, 3), (3, 4, 20)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1,), (7,), (64,), (100,), (4, 8), (5, 37), (40, 3), (3, 4, 20)], ids=str
+)
 @pytest.mark.parametrize("dtype", REDUCIBLE, ids=lambda d: d.name)
 def test_reduce(shape, dtype):
     combines = {"add": ops.Add, "maximum": ops.Maximum, "minimum": ops.Minimum, "mul": ops.Mul}
@@ -243,7 +262,9 @@ def test_gather_and_histogram(name):
         assert same_bits(got, want)
 
 
-@pytest.mark.parametrize("dims", [(1, 1, 1), (4, 2, 8), (16, 16, 16), (33, 17, 5), (20, 40, 64)], ids=str)
+@pytest.mark.parametrize(
+    "dims", [(1, 1, 1), (4, 2, 8), (16, 16, 16), (33, 17, 5), (20, 40, 64)], ids=str
+)
 @pytest.mark.parametrize(
     ("kind", "acc"),
     [("fp32", "fp32"), ("fp64", "fp64"), ("fp16", "fp32"), ("fp16", "fp16"), ("bf16", "fp32"),
@@ -257,7 +278,13 @@ def test_dot(dims, kind, acc):
 
     def build(emit, a, b, c):
         zero = emit(ops.Full(0 if acc == "i32" else 0.0, c.type))
-        turned = emit(ops.Dot(emit(ops.Permute(b, (1, 0))), emit(ops.Permute(a, (1, 0))), emit(ops.Permute(c, (1, 0)))))
+        turned = emit(
+            ops.Dot(
+                emit(ops.Permute(b, (1, 0))),
+                emit(ops.Permute(a, (1, 0))),
+                emit(ops.Permute(c, (1, 0))),
+            )
+        )
         return [emit(ops.Dot(a, b, c)), emit(ops.Dot(a, b, zero)), turned]
 
     for want, got in run_both([a, b, c], build, [dtype, dtype, acc_type]):
@@ -266,7 +293,9 @@ def test_dot(dims, kind, acc):
 
 def test_dot_batched():
     rng = np.random.default_rng(0)
-    arrays = [rng.integers(0, 5, s).astype(np.float32) for s in ((2, 3, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6))]
+    arrays = [
+        rng.integers(0, 5, s).astype(np.float32) for s in ((2, 3, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6))
+    ]
     for want, got in run_both(arrays, lambda emit, a, b, c: emit(ops.Dot(a, b, c))):
         assert same_bits(got, want)
 

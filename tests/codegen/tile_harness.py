@@ -49,7 +49,9 @@ def tile_function(
     params = [Param(TileType(PointerType(t.element)), f"x{i}") for i, t in enumerate(inputs)]  # type: ignore[arg-type]
     builder = Builder(Block())
     emit = builder.emit
-    tiles = [emit(ops.Load(pointers(emit, p, t.shape))) for p, t in zip(params, inputs, strict=True)]
+    tiles = [
+        emit(ops.Load(pointers(emit, p, t.shape))) for p, t in zip(params, inputs, strict=True)
+    ]
     built = build(emit, *tiles)
     results = [built] if isinstance(built, Value) else list(built)
     for number, value in enumerate(results):

@@ -16,8 +16,8 @@ from tilewright.ops.elementwise import Elementwise
 from tilewright.ops.numerics import Array
 
 __all__ = [
-    "Ceil", "Cos", "Erf", "Exp", "Exp2", "Floor", "Log", "Log2", "MathFunction", "Pow", "Rint",
-    "Rsqrt", "Sin", "Sqrt", "Tanh", "Trunc",
+    "Ceil", "Cos", "Erf", "Exp", "Exp2", "Floor", "Ldexp", "Log", "Log2", "MathFunction", "Pow",
+    "Rint", "Rsqrt", "Sin", "Sqrt", "Tanh", "Trunc",
 ]  # fmt: skip
 
 
@@ -119,6 +119,17 @@ class Pow(MathFunction):
 
     def exact(self, x: Array, y: Array) -> Array:
         return np.power(x, y)
+
+
+class Ldexp(MathFunction):
+    """`x * 2^n` rounded once, for a whole number `n` of the type of `x` and 1/2 <= |x| <= 2."""
+
+    max_ulp: ClassVar[float] = 0.0
+    x: Value
+    n: Value
+
+    def compute(self, x: Array, n: Array) -> Array:
+        return np.ldexp(x, np.where(np.isnan(n), 0, n).astype(np.int32))
 
 
 class Rsqrt(MathFunction):

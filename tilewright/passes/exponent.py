@@ -64,23 +64,14 @@ def nearest_whole(x: Expression, factor: float = 1.0) -> Whole:
 
 def power_of_two(n: Whole) -> Expression:
     """Return 2^n for an n whose power is a normal number."""
-    return _power_of_two(n.bits, layout_of(n.value), n.value.dtype.name)
-
-
-def _power_of_two(bits: Expression, layout: Layout, name: str) -> Expression:
+    layout = layout_of(n.value)
     # The shift drops all but the sign and exponent bits, so of `round_magic` nothing is left.
-    return ((bits << layout.mantissa_bits) + layout.one).bitcast(name)
+    return ((n.bits << layout.mantissa_bits) + layout.one).bitcast(n.value.dtype.name)
 
 
 def scale(x: Expression, n: Whole) -> Expression:
-    """Return `x * 2^n`, x near 1: rounded once where subnormal, infinite above the largest.
-
-    Two factors, each a normal number: 2^n alone may be subnormal or above the largest.
-    """
-    layout, name = layout_of(x), x.dtype.name
-    half = n.bits >> 1
-    first = _power_of_two(half, layout, name)
-    return x * first * _power_of_two(n.bits - half, layout, name)
+    """Return `x * 2^n`, x near 1: rounded once where subnormal, infinite above the largest."""
+    return x.ldexp(n.value)
 
 
 def split_exponent(x: Expression) -> tuple[Expression, Expression]:

@@ -31,7 +31,7 @@ from tilewright.ops.elementwise import (
     Sub,
     Xor,
 )
-from tilewright.ops.math import Rint, Sqrt, Trunc
+from tilewright.ops.math import Ldexp, Rint, Sqrt, Trunc
 from tilewright.ops.shape import Full
 
 __all__ = ["Expression", "Number", "choose", "horner"]
@@ -150,6 +150,10 @@ class Expression:
     def fma(self, factor: Expression | Number, addend: Expression | Number) -> Expression:
         """Return `self * factor + addend`, rounded once."""
         return self.append(Fma(self.value, self.operand(factor), self.operand(addend)))
+
+    def ldexp(self, exponent: Expression) -> Expression:
+        """Return `self * 2^exponent` for a whole number held as a float."""
+        return self.append(Ldexp(self.value, exponent.value))
 
     def upper_product(self, other: Expression) -> Expression:
         """Return the upper half of the double-width product of integers."""

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tilewright import ops
-from tilewright.codegen.cpu.code import Code, constant_text, dtype, llvm_type, mangled, vector
+from tilewright.codegen.cpu.code import (
+    Code,
+    Element,
+    constant_text,
+    dtype,
+    llvm_type,
+    mangled,
+    vector,
+)
 from tilewright.errors import InternalError
 from tilewright.ir.core import Op
 from tilewright.ir.types import DType, PointerType
@@ -249,15 +257,19 @@ def _has_range_instruction(o: Operands) -> bool:
 
 
 def _range(o: Operands, selector: int) -> str:
+    return _masked_512(o, "range", f"i32 {selector}, ", *o.texts)
+
+
+def _masked_512(o: Operands, name: str, selector: str, x: str, y: str) -> str:
+    """Call an AVX-512 intrinsic on all lanes, with the current rounding mode."""
     bits = dtype(o.element).primitive_bitwidth * o.lanes
     suffix = f"{'ps' if o.scalar == 'float' else 'pd'}.{bits}"
     everything = f"i{max(8, o.lanes)} -1"
-    exact = ", i32 4" if bits == 512 else ""  # the current rounding mode
-    x, y = o.texts
+    rounding = ", i32 4" if bits == 512 else ""
     return o.code.call(
         o.type,
-        f"llvm.x86.avx512.mask.range.{suffix}",
-        f"{o.type} {x}, {o.type} {y}, i32 {selector}, {o.type} {x}, {everything}{exact}",
+        f"llvm.x86.avx512.mask.{name}.{suffix}",
+        f"{o.type} {x}, {o.type} {y}, {selector}{o.type} {x}, {everything}{rounding}",
         o.level,
     )
 
@@ -299,6 +311,35 @@ _INTRINSICS: dict[type[Op], str] = {
 @rule(*_INTRINSICS)
 def _intrinsic(o: Operands, op: Op) -> str:
     return o.intrinsic(_INTRINSICS[type(op)])
+
+
+@rule(ops.Ldexp)
+def _ldexp(o: Operands, op: Op) -> str:
+    """Two factors, each a normal number: 2^n alone may be subnormal or above the largest."""
+    if _has_scale_instruction(o):
+        return _masked_512(o, "scalef", "", *o.texts)
+    mantissa, bits = (23, 32) if o.scalar == "float" else (52, 64)
+    integer = f"i{bits}"
+    type_ = vector(integer, o.lanes)
+
+    def integers(instruction: str, x: str, y: str | int) -> str:
+        number = y if isinstance(y, str) else o.code.splat(Element(str(y), 1, 0), integer, o.lanes)
+        return o.code.assign(f"{instruction} {type_} {x}, {number}", o.level)
+
+    # Adding 1.5 * 2^mantissa leaves the whole number in the lowest bits.
+    shifted = o.binary("fadd", o.texts[1], o.constant(1.5 * 2.0**mantissa))
+    n = o.convert("bitcast", shifted, o.scalar, integer)
+    half = integers("ashr", n, 1)
+    result = o.texts[0]
+    for exponent in (half, integers("sub", n, half)):
+        one = ((1 << bits - mantissa - 2) - 1) << mantissa
+        power = integers("add", integers("shl", exponent, mantissa), one)
+        result = o.binary("fmul", result, o.convert("bitcast", power, integer, o.scalar))
+    return result
+
+
+def _has_scale_instruction(o: Operands) -> bool:
+    return "avx512f" in o.code.features and dtype(o.element).primitive_bitwidth * o.lanes == 512
 
 
 @rule(ops.Cast)
