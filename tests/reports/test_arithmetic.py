@@ -1,0 +1,175 @@
+"""Public reports about division, integers and widths of offsets (triton-lang/triton, by number)."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright import jit
+
+
+@jit
+def quotients(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask)
+    y = tl.load(y_ptr + offsets, mask)
+    tl.store(out_ptr + offsets, x / y, mask)
+
+
+def divide(launch, x, y, dtype=np.float32):
+    x, y = np.atleast_1d(x), np.atleast_1d(y)
+    out = np.zeros(x.shape, dtype)
+    launch(quotients, (tw.cdiv(x.size, 256),), x, y, out, x.size, BLOCK=256)
+    return out
+
+
+def test_10661_9262_division_is_correctly_rounded(launch):
+    assert divide(launch, np.float32(4.6875), np.float32(0.9375)).view(np.int32) == 0x40A00000
+    x = np.random.default_rng(0).standard_normal((2, 5000)).astype(np.float32)
+    np.testing.assert_array_equal(divide(launch, *x).view(np.int32), (x[0] / x[1]).view(np.int32))
+
+
+def test_pytorch_184408_truncated_quotients(launch):
+    x = np.float32([148, 1073, 2112, 14.999999, 26.999999])
+    y = np.float32([37, 37, 33, 3, 3])
+    assert divide(launch, x, y, np.int32).tolist() == [4, 29, 64, 4, 8]
+
+
+@jit
+def three_divisions(x_ptr, y_ptr, out_ptr, n: tl.constexpr):
+    offsets = tl.arange(0, n)
+    x, y = tl.load(x_ptr + offsets), tl.load(y_ptr + offsets)
+    tl.store(out_ptr + offsets, tl.fdiv(x, y, ieee_rounding=True))
+    tl.store(out_ptr + n + offsets, tl.div_rn(x, y))
+    tl.store(out_ptr + 2 * n + offsets, tl.fdiv(x, y))
+
+
+def test_10073_fdiv_with_ieee_rounding_is_exact(launch):
+    bits = np.random.default_rng(1).integers(0, 2**32, (2, 4096), dtype=np.uint32)
+    x, y = bits.view(np.float32)
+    out = np.zeros((3, x.size), np.float32)
+    launch(three_divisions, (1,), x, y, out, n=x.size)
+    with np.errstate(all="ignore"):
+        expected = np.broadcast_to(x / y, out.shape)
+    np.testing.assert_array_equal(out, expected)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(out[known].view(np.int32), expected[known].view(np.int32))
+
+
+@jit
+def doubled_over_itself(a_ptr, out_ptr, n: tl.constexpr):
+    a = tl.load(a_ptr + tl.arange(0, n))
+    tl.store(out_ptr + tl.arange(0, n), (2 * a) / a)
+
+
+def test_605_a_quotient_of_integers_is_not_truncated_below(launch):
+    a = np.arange(1, 100)
+    out = np.zeros_like(a)
+    launch(doubled_over_itself, (1,), a, out, n=a.size)
+    assert (out == 2).all()
+
+
+@jit
+def integer_quotients(x_ptr, y_ptr, out_ptr, n: tl.constexpr):
+    offsets = tl.arange(0, n)
+    x, y = tl.load(x_ptr + offsets), tl.load(y_ptr + offsets)
+    tl.store(out_ptr + offsets, x // y)
+    tl.store(out_ptr + n + offsets, x % y)
+    tl.store(out_ptr + 2 * n + offsets, tl.cdiv(x, y))
+
+
+@jit
+def constant_quotients(out_ptr, M: tl.constexpr, N: tl.constexpr):
+    tl.store(out_ptr, M // N)
+    tl.store(out_ptr + 1, M % N)
+    tl.store(out_ptr + 2, tl.cdiv(M, N))
+    tl.store(out_ptr + tl.arange(3, 19), tl.arange(0, 16) // -2)
+
+
+def test_619_954_integer_division_truncates_and_cdiv_rounds_up(launch):
+    pairs = [(x, y) for x in (-36, -35, -7, -1, 0, 1, 7, 36) for y in (-5, -2, 2, 5)]
+    x, y = np.int32(pairs).T.copy()
+    out = np.zeros((3, x.size), np.int32)
+    launch(integer_quotients, (1,), x, y, out, n=x.size)
+    truncated = np.trunc(x / y).astype(np.int32)
+    np.testing.assert_array_equal(out[0], truncated)
+    np.testing.assert_array_equal(out[1], x - truncated * y)
+    np.testing.assert_array_equal(out[2], np.ceil(x / y).astype(np.int32))
+    assert out[2].tolist() == [tw.cdiv(a, b) for a, b in pairs]  # the host says the same
+
+
+def test_954_division_of_constants_is_that_of_python(launch):
+    out = np.zeros(19, np.int32)
+    launch(constant_quotients, (1,), out, M=-36, N=5)
+    assert out[:3].tolist() == [-36 // 5, -36 % 5, -7]
+    assert tw.cdiv(-36, 5) == -7
+    assert out[3:].tolist() == [-(i // 2) for i in range(16)]  # a tile truncates
+
+
+@jit
+def offset_of_program(out_ptr, stride):
+    tl.store(out_ptr, (tl.program_id(0) + 319) * stride)
+
+
+@jit
+def widened_offset(out_ptr, stride):
+    tl.store(out_ptr, (tl.program_id(0) + 319).to(tl.int64) * stride)
+
+
+@jit
+def annotated_offset(out_ptr, stride: tl.int64):
+    tl.store(out_ptr, (tl.program_id(0) + 319) * stride)
+
+
+@pytest.mark.parametrize("kernel", [widened_offset, annotated_offset])
+def test_6748_an_offset_widened_once_stays_wide(launch, kernel):
+    out = np.zeros(1, np.int64)
+    launch(kernel, (1,), out, 7_864_320)
+    assert out[0] == 319 * 7_864_320
+
+
+def test_6748_a_stride_that_needs_64_bits_has_them(launch):
+    out = np.zeros(1, np.int64)
+    launch(offset_of_program, (1,), out, 2**32 + 16)
+    assert out[0] == 319 * (2**32 + 16)
+
+
+@jit
+def distant_elements(x_ptr, out_ptr, stride, WIDE: tl.constexpr):
+    row = tl.program_id(0)
+    if WIDE:
+        row = row.to(tl.int64)
+    tl.store(out_ptr + tl.program_id(0), tl.load(x_ptr + row * stride))
+
+
+@pytest.mark.parametrize("offset_type", ["stride", "row"])
+def test_1058_elements_beyond_two_to_the_31(launch, offset_type):
+    stride = 2**31 + 16 if offset_type == "stride" else 2**30
+    rows = 2 if offset_type == "stride" else 3
+    try:
+        x = np.zeros((rows - 1) * stride + 1, np.uint8)  # only the pages that are touched exist
+    except MemoryError:
+        pytest.skip("the system does not promise memory that is not used")
+    x[::stride] = np.arange(1, rows + 1)
+    out = np.zeros(rows, np.int32)
+    launch(distant_elements, (rows,), x, out, stride, WIDE=offset_type == "row")
+    assert out.tolist() == list(range(1, rows + 1))
+
+
+@jit
+def mixed_widths(x_ptr, out_ptr, n: tl.constexpr):
+    offsets = tl.arange(0, n)
+    x = tl.load(x_ptr + offsets)
+    wide = x.to(tl.int64)
+    tl.store(out_ptr + offsets, wide * wide)
+    tl.store(out_ptr + n + offsets, (wide << 8) + x)
+    tl.store(out_ptr + 2 * n + offsets, (wide + wide) * 2)
+
+
+def test_rocm_830_a_widened_operand_is_not_narrowed_again(launch):
+    x = np.int32([2**31 - 1, -(2**31), 65536, -65537])
+    out = np.zeros((3, 4), np.int64)
+    launch(mixed_widths, (1,), x, out, n=4)
+    wide = x.astype(np.int64)
+    np.testing.assert_array_equal(out, [wide * wide, (wide << 8) + wide, 4 * wide])
