@@ -134,6 +134,15 @@ def while_walrus(n, k):
     return s
 
 
+def while_walrus_carried(n, k):
+    s = 0
+    while (n := n - k) > 0:
+        if n == 3:
+            continue
+        s += n
+    return s * 100 + n
+
+
 def while_short_circuit(n, k):
     s = 0
     i = 0

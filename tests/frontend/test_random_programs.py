@@ -84,7 +84,8 @@ class Program:
         if kind < 0.4:
             return f"{self.random.choice(NAMES)} += {self.value()}"
         if kind < 0.55:
-            return f"{self.random.choice(NAMES)} = {self.value()} if {self.condition()} else {self.value()}"
+            sides = f"{self.value()} if {self.condition()} else {self.value()}"
+            return f"{self.random.choice(NAMES)} = {sides}"
         return f"{self.random.choice(NAMES)} = {self.value()}"
 
     def value(self) -> str:
@@ -112,6 +113,6 @@ def check(seed: int) -> None:
     assert returned(function, 3, k=2) == [python["f"](3, 2)], text
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_programs_agree(seed):
     check(seed)

@@ -43,6 +43,13 @@ def bind_arguments(
             missing.append(name)
             continue
         bound[name] = _checked(function, parameter, unwrap(bound[name]))
+    _check_complete(function, missing, rest, left)
+    return bound
+
+
+def _check_complete(
+    function: Definition, missing: list[str], rest: list[Any], left: dict[str, Any]
+) -> None:
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         raise CompileError(f"`{function.name}` needs a value for {names}")
@@ -55,7 +62,6 @@ def bind_arguments(
             f"`{function.name}` has no parameter {names}",
             hint=f"its parameters are {', '.join(function.arg_names)}",
         )
-    return bound
 
 
 def _checked(function: Definition, parameter: Parameter, value: Any) -> Any:

@@ -48,6 +48,7 @@ class Definition:
         self.noinline = noinline
         self.doc = fn.__doc__
         self.captures = Captures(fn)
+        self.runnable: FunctionType | None = None  # the body as eager mode runs it
         self._reader = SourceReader(fn, source)
         self._unspecialised = (tuple(do_not_specialize), tuple(do_not_specialize_on_alignment))
 

@@ -11,7 +11,6 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, SimpleNamespace, TracebackType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from tilewright.errors import CompileError, Location, TilewrightError
 from tilewright.frontend import iterators
@@ -55,9 +54,6 @@ def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, 
     return _runnable(function)(**bind_arguments(function, args, named))
 
 
-_RUNNABLE: WeakKeyDictionary[Definition, FunctionType] = WeakKeyDictionary()
-
-
 class _Globals(dict[str, Any]):
     """What the rewritten function sees outside itself, by the rules for kernels."""
 
@@ -70,13 +66,13 @@ class _Globals(dict[str, Any]):
 
 
 def _runnable(function: Definition) -> FunctionType:
-    known = _RUNNABLE.get(function)
+    known = function.runnable
     if known is None:
         source = function.source
         module = rewrite_function(source.tree, function.liveness)
         code = compile(module, source.file, "exec", dont_inherit=True)
         (body,) = (c for c in code.co_consts if isinstance(c, type(code)))
-        known = _RUNNABLE[function] = FunctionType(body, _Globals(function), function.name)
+        known = function.runnable = FunctionType(body, _Globals(function), function.name)
     return known
 
 

@@ -185,9 +185,10 @@ class Loops(Calls):
     def _carried(self, node: Loop) -> _Carried:
         head = self.function.liveness.head[node]
         own = target_names(node.target) if isinstance(node, ast.For) else []
+        again = node.body if isinstance(node, ast.For) else [node.test, *node.body]
         names = [
             name
-            for name in assigned_names(node.body)
+            for name in assigned_names(again)
             if name in head
             and name not in own
             and name in self.names
@@ -221,7 +222,7 @@ class Loops(Calls):
 
         def body() -> None:
             self.assign(node.target, Tensor(index))
-            self.sequence(node.body, self.function.liveness.head[node])
+            self._body(node)
 
         arm = self._iteration(carried, params, block, body)
         if arm.names[BREAK] is False and arm.names[RETURN] is False:
@@ -249,22 +250,7 @@ class Loops(Calls):
         carried = self._carried(node)
         params, tested = carried.params(), carried.params()
         test, block = Block(tested), Block(params)
-        head = self.function.liveness.head[node]
-        is_in_body = any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test))
         known: Any = True  # what the condition is at compile time; None: not known
-
-        def body() -> None:
-            if not is_in_body:
-                self.sequence(node.body, head)
-                return
-            chooser = self._loop_condition(node)
-            if isinstance(chooser, Tensor):
-                run = (lambda: self.sequence(node.body, head)), self._break
-                self.branch(chooser, *run, (), head, head)
-            elif chooser:
-                self.sequence(node.body, head)
-            else:
-                self._break()
 
         def check() -> None:
             nonlocal known
@@ -273,31 +259,57 @@ class Loops(Calls):
             known = None if isinstance(chooser, Tensor) else chooser
             test.yields = (self.flag_value(chooser),)
 
-        if not is_in_body:
+        # A name that the condition binds is for the body, so the body asks it.
+        asks_in_body = bool(assigned_names([node.test]))
+        if not asks_in_body:
             self.arm(check, test)
             if known is False:
                 return
-        arm = self._iteration(carried, params, block, body)
-        may_break, may_return = (arm.names[flag] is not False for flag in (BREAK, RETURN))
-        if not (may_break or may_return):
-            if known:
+        body = self._asking_body if asks_in_body else self._body
+        arm = self._iteration(carried, params, block, partial(body, node))
+        self._close_while(carried, arm, params, test, is_endless=bool(known))
+        self._forget(node, carried)
+
+    def _body(self, node: Loop) -> None:
+        self.sequence(node.body, self.function.liveness.head[node])
+
+    def _asking_body(self, node: ast.While) -> None:
+        """Run the body where the condition holds, and leave the loop where it does not."""
+        chooser = self._loop_condition(node)
+        if isinstance(chooser, Tensor):
+            head = self.function.liveness.head[node]
+            self.branch(chooser, partial(self._body, node), self._leave, (), head, head)
+        elif chooser:
+            self._body(node)
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.names[BREAK] = self.ended = True
+
+    def _close_while(
+        self, carried: _Carried, arm: Arm, params: Sequence[Param], test: Block, *, is_endless: bool
+    ) -> None:
+        """Make the op of a loop whose parts have been read."""
+        block = arm.block
+        if arm.names[BREAK] is False and arm.names[RETURN] is False:
+            if is_endless:
                 raise CompileError(
                     "this loop never ends: its condition is a compile-time constant",
                     hint="leave it with `break` or `return`, or compare a variable",
                 )
             block.yields = tuple(carried.yields(arm, params))
             carried.bind(self.emit(While(tuple(carried.inits), test, block)))
-        else:
-            leaving = _Leaving(self, arm)
-            block.params = (*params, *leaving.params)
-            block.yields = (*carried.yields(arm, params), *leaving.yields)
-            test = leaving.guard(test, tested, is_known=bool(known))
-            results = self.emit(While((*carried.inits, *leaving.inits), test, block))
-            carried.bind(results[: len(params)])
-            leaving.bind(results[len(params) :])
-            if known and not may_break:
-                self.names[RETURN] = self.ended = True
-        self._forget(node, carried)
+            return
+        leaving = _Leaving(self, arm)
+        block.params = (*params, *leaving.params)
+        block.yields = (*carried.yields(arm, params), *leaving.yields)
+        guarded = leaving.guard(test, is_known=is_endless)
+        results = self.emit(While((*carried.inits, *leaving.inits), guarded, block))
+        carried.bind(results[: len(params)])
+        leaving.bind(results[len(params) :])
+        if is_endless and arm.names[BREAK] is False:
+            self.names[RETURN] = self.ended = True
 
     def _loop_condition(self, node: ast.While) -> bool | Tensor:
         value = self.expression(node.test)
@@ -305,9 +317,6 @@ class Loops(Calls):
             if isinstance(value, iterators.condition):
                 value = value.condition
             return condition(value) if isinstance(value, Tensor) else bool(value)
-
-    def _break(self) -> None:
-        self.names[BREAK] = self.ended = True
 
     def _forget(self, node: Loop, carried: _Carried) -> None:
         """Say what became of the names that a loop bound and does not hand on."""
@@ -358,9 +367,9 @@ class _Leaving:
         names = ["go", "returned", *(["result"] * len(self.inits))]
         return tuple(Param(v.type, name) for v, name in zip(self.inits, names, strict=False))
 
-    def guard(self, test: Block, params: Sequence[Param], *, is_known: bool) -> Block:
+    def guard(self, test: Block, *, is_known: bool) -> Block:
         """Return the condition that asks `test` only where the loop has not been left."""
-        extra = self._params()
+        params, extra = test.params, self._params()
         if is_known:
             return Block((*params, *extra), [], (extra[0],))
         guarded = Block((*params, *extra))

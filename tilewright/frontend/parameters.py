@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -107,36 +107,46 @@ def read_parameters(
     unspecialised = set(do_not_specialize)
     unaligned = set(do_not_specialize_on_alignment)
     parameters = []
-    for num, (name, declared) in enumerate(inspect.signature(fn).parameters.items()):
-        if declared.kind is declared.VAR_KEYWORD:
-            raise CompileError(
-                f"`{fn.__name__}` takes **{name}: a kernel's parameters must be known by name"
-            )
-        has_annotation = declared.annotation is not declared.empty
-        annotation = _resolve(declared.annotation, namespace) if has_annotation else None
-        is_constexpr = annotation is constexpr or (
-            isinstance(annotation, str) and annotation.rpartition(".")[2] == "constexpr"
+    for num, declared in enumerate(inspect.signature(fn).parameters.values()):
+        selected, on_alignment = (
+            bool({declared.name, num} & chosen) for chosen in (unspecialised, unaligned)
         )
-        selected = bool({name, num} & unspecialised)
-        if is_constexpr and selected:
+        parameter = _parameter(fn, num, declared, namespace)
+        if parameter.is_constexpr and selected:
             raise CompileError(
-                f"parameter `{name}` of `{fn.__name__}` is both tl.constexpr and do_not_specialize"
+                f"parameter `{parameter.name}` of `{fn.__name__}` is both tl.constexpr and "
+                "do_not_specialize"
             )
-        has_default = declared.default is not declared.empty
         parameters.append(
-            Parameter(
-                num,
-                name,
-                annotation,
-                None if is_constexpr else _element_type(annotation),
-                is_constexpr,
-                has_annotation and _is_const(annotation),
-                declared.kind is declared.VAR_POSITIONAL,
-                declared.kind is declared.KEYWORD_ONLY,
-                has_default,
-                declared.default if has_default else None,
-                selected,
-                bool({name, num} & unaligned),
+            replace(
+                parameter, do_not_specialize=selected, do_not_specialize_on_alignment=on_alignment
             )
         )
     return tuple(parameters)
+
+
+def _parameter(
+    fn: FunctionType, num: int, declared: inspect.Parameter, namespace: Mapping[str, Any]
+) -> Parameter:
+    if declared.kind is declared.VAR_KEYWORD:
+        raise CompileError(
+            f"`{fn.__name__}` takes **{declared.name}: a kernel's parameters must be known by name"
+        )
+    has_annotation = declared.annotation is not declared.empty
+    annotation = _resolve(declared.annotation, namespace) if has_annotation else None
+    is_constexpr = annotation is constexpr or (
+        isinstance(annotation, str) and annotation.rpartition(".")[2] == "constexpr"
+    )
+    has_default = declared.default is not declared.empty
+    return Parameter(
+        num,
+        declared.name,
+        annotation,
+        None if is_constexpr else _element_type(annotation),
+        is_constexpr,
+        has_annotation and _is_const(annotation),
+        declared.kind is declared.VAR_POSITIONAL,
+        declared.kind is declared.KEYWORD_ONLY,
+        has_default,
+        declared.default if has_default else None,
+    )

@@ -259,7 +259,8 @@ class _Rewriter(ast.NodeTransformer):
     def _carried(self, node: ast.For | ast.While) -> list[str]:
         head = self._liveness.head[node]
         own = assigned_names([node.target]) if isinstance(node, ast.For) else []
-        return [n for n in assigned_names(node.body) if n in head and n not in own]
+        again = node.body if isinstance(node, ast.For) else [node.test, *node.body]
+        return [n for n in assigned_names(again) if n in head and n not in own]
 
     def _note_return(self, node: ast.stmt, condition: str) -> Iterable[ast.stmt]:
         """Remember that which `return` is reached depends on a runtime value."""

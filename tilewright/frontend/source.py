@@ -65,16 +65,16 @@ class SourceReader:
 
     def __init__(self, fn: FunctionType, source: str | None) -> None:
         self._fn = fn
-        self._code = inspect.unwrap(fn).__code__
+        self._code = fn.__code__
         self._given = source
         self._lines: list[str] = []
+        self.file = self._file()
         if source is None:
             linecache.checkcache(self._code.co_filename)
             self._lines = linecache.getlines(self._code.co_filename, fn.__globals__)
 
-    @property
-    def file(self) -> str:
-        """The absolute path, or the name that the source has where it is no file."""
+    def _file(self) -> str:
+        """Return the absolute path, or the name that the source has where it is no file."""
         if self._given is not None:
             digest = hashlib.sha256(self._given.encode()).hexdigest()[:12]
             return f"<source of {self._fn.__name__} {digest}>"
