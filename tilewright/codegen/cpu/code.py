@@ -86,6 +86,7 @@ class Code:
 
     def __init__(self, features: frozenset[str] = frozenset()) -> None:
         self.features = features
+        self.streams = False  # whether some stores went past the caches
         self.sections: list[Section] = [Section()]
         self.allocas: list[str] = []
         self.declarations: dict[str, str] = {}

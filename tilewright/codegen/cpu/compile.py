@@ -71,6 +71,11 @@ def _module(code: Code, symbol: str, host: Host) -> str:
         for axis in range(3)
     )
     body = "\n".join(f"  {line}" for line in code.sections[0].lines)
+    # Stores past the caches are not ordered before what tells other threads that they are done.
+    fence = ""
+    if code.streams and host.architecture == "x86_64":
+        code.declarations["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
+        fence = "  call void @llvm.x86.sse.sfence()\n"
     definitions = "\n".join(code.definitions.values())
     declarations = "\n".join(code.declarations.values())
     parameters = "ptr noalias readonly %args, i32 %pid0, i32 %pid1, i32 %pid2, ptr %context"
@@ -88,8 +93,9 @@ entry:
 {body}
   br label %exit
 exit:
-  ret void
+{fence}  ret void
 }}
 {declarations}
+!0 = !{{i32 1}}
 attributes #0 = {{ nounwind "prefer-vector-width"="{host.vector_bits}" {features} }}
 """

@@ -19,6 +19,8 @@ from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.cpu.regions import apply_region, identity
 from tilewright.ir.core import Value
 
+STREAM_BYTES = 16  # the narrowest store that goes past the caches
+
 __all__ = ["FillRoot", "Nest", "ReduceRoot", "Root", "StoreRoot", "write_nest"]
 
 
@@ -47,10 +49,21 @@ class StoreRoot:
         )
         mask = puller.mask(op.mask, index)
         if puller.runs(op.pointer, index, varying) == "contiguous":
-            address = puller.pull(op.pointer, tuple(c.first for c in index))
-            puller.store_contiguous(kind, text, address.text, align, mask)
+            address = puller.pull(op.pointer, tuple(c.first for c in index)).text
+            if mask is None and self._may_stream(puller, varying[0]):
+                puller.stream(kind, text, address)
+            else:
+                puller.store_contiguous(kind, text, address, align, mask)
         else:
             puller.scatter(kind, text, puller.vector(op.pointer, index), align, mask)
+
+    def _may_stream(self, puller: Puller, axis: int) -> bool:
+        """Whether the kernel says that it will not read this soon, and vectors start aligned."""
+        op = self.op
+        says_so = op.cache_modifier in {".cs", ".wt"} or op.eviction_policy == "evict_first"
+        size = op.value.type.element.itemsize * puller.lanes
+        aligned = puller.facts.divisibility(op.pointer, axis) % STREAM_BYTES == 0
+        return says_so and aligned and size % STREAM_BYTES == 0
 
     def _finish_scalar(self, puller: Puller, index: Index, element: Element) -> None:
         op, code = self.op, puller.code
@@ -280,6 +293,7 @@ class Nest:
     vector_axis: int = 0
     lanes: int = 1
     masks: list[Value] = field(default_factory=list)
+    read_for_the_last_time: frozenset[ops.Load] = frozenset()
 
     @property
     def reduced_axis(self) -> int | None:
@@ -300,6 +314,7 @@ def write_nest(puller: Puller, nest: Nest, *, unroll: int) -> None:
     puller.written = frozenset(r.buffer for r in nest.roots if isinstance(r, FillRoot))
     puller.writes_memory = any(not isinstance(r, FillRoot | ReduceRoot) for r in nest.roots)
     puller.lanes = nest.lanes
+    puller.ending_loads = nest.read_for_the_last_time
     if full is None:
         with puller.code.section():
             _NestWriter(puller, nest, unroll).write()
@@ -308,6 +323,7 @@ def write_nest(puller: Puller, nest: Nest, *, unroll: int) -> None:
             puller.scalars[result] = Element(text, 1, puller.code.level)
     else:
         _write_versions(puller, nest, unroll, full.text, frozenset(masks))
+    puller.ending_loads = frozenset()
     for root in nest.roots:
         if isinstance(root, FillRoot) and root.keeps is not None:
             puller.buffers[root.keeps] = root.buffer

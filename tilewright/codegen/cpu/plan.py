@@ -85,6 +85,8 @@ class _BlockPlanner:
         self._yield()
         self._flush()
         self._keep_shared_tiles()
+        if self.block not in self.uses.parent:
+            self._note_last_reads()
         return BlockPlan(self.steps)
 
     # -- visiting ops -----------------------------------------------------------------------------
@@ -451,6 +453,19 @@ class _BlockPlanner:
                 if numbers and not self.uses.is_never_virtual(op):
                     for operand in op.operands:
                         pulled_by.setdefault(operand, set()).update(numbers)
+
+    def _note_last_reads(self) -> None:
+        """Note which rows are read by several nests, and by which of them last."""
+        readers: dict[ops.Load, list[Nest]] = {}
+        for nest in self.steps:
+            if isinstance(nest, Nest):
+                for leaf, _ in self.uses.leaves(tuple(v for r in nest.roots for v in r.pulls)):
+                    if isinstance(leaf, ops.Load) and self.uses.is_virtual(leaf):
+                        readers.setdefault(leaf, []).append(nest)
+        for load, nests in readers.items():
+            is_row = max(load.shape) == load.type.size
+            if is_row and len(nests) > 1:
+                nests[-1].read_for_the_last_time |= {load}
 
     def _keep_in_first(self, value: Value, nests: list[Nest], number: int) -> int:
         nest = nests[number]

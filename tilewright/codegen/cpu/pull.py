@@ -73,6 +73,7 @@ class Puller:
         self.base_level = 0
         self.written: frozenset[Buffer] = frozenset()
         self.full_masks: frozenset[Value] = frozenset()  # known to leave no lane out
+        self.ending_loads: frozenset[ops.Load] = frozenset()  # this nest is the last to read them
         self.writes_memory = False
 
     # -- elements of values -----------------------------------------------------------------------
@@ -428,6 +429,8 @@ class Puller:
         if runs == "contiguous":
             address = self.pull(op.pointer, tuple(c.first for c in index))
             text = self._load_contiguous(kind, address.text, align, mask, other)
+            if op in self.ending_loads and mask is None:
+                self._prefetch(address.text, op.type.size * align)
         elif runs == "constant" and mask is None:
             return self._load_scalar(op, tuple(c.first for c in index))
         else:
@@ -437,6 +440,15 @@ class Puller:
             else:
                 text = self.gather(kind, addresses, align, mask, other)
         return self._from_memory(text, element, self.lanes, level)
+
+    def _prefetch(self, address: str, distance_bytes: int) -> None:
+        """Ask for the memory behind a tile, which the next program reads in most kernels.
+
+        The machine does so by itself only up to the end of a page, and not at all while a program
+        works from the caches. Asking for what is not there does no harm.
+        """
+        behind = self.code.assign(f"getelementptr i8, ptr {address}, i64 {distance_bytes}")
+        self.code.call("void", "llvm.prefetch.p0", f"ptr {behind}, i32 0, i32 2, i32 1")
 
     def _load_where_consecutive(
         self, kind: str, addresses: str, align: int, mask: str | None, other: str | None
@@ -584,6 +596,12 @@ class Puller:
             f"llvm.masked.store.{mangled(kind, self.lanes)}.p0",
             f"{type_} {text}, ptr align {align} {address}, {vector('i1', self.lanes)} {active}",
         )
+
+    def stream(self, kind: str, text: str, address: str) -> None:
+        """Store a vector past the caches."""
+        self.code.streams = True
+        type_ = vector(kind, self.lanes)
+        self.code.line(f"store {type_} {text}, ptr {address}, align 16, !nontemporal !0")
 
     def _from_memory(self, text: str, element: ElementType, lanes: int, level: int) -> Element:
         if element is DTYPES["i1"]:

@@ -14,6 +14,7 @@ __all__ = ["shape_nest"]
 
 _SCALAR_ROOTS = (AtomicRoot, HistogramRoot, PrintRoot)
 SMALL_BODY = 40  # instructions; below this, several vectors a step hide latencies
+STREAMING_COST = 20  # instructions of an element, addresses and masks included
 LARGE_BODY = 250  # above this, a nest is not written twice
 Axes = tuple[int | None, ...]
 
@@ -29,7 +30,7 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
         nest.lanes = 1
         return 1
     extent = nest.shape[nest.vector_axis]
-    lanes = vector_bits // max(32, *(_bits(v) for r in nest.roots for v in _data(r)))
+    lanes = vector_bits // max((32, *(_bits(v) for r in nest.roots for v in _data(r))))
     while lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     nest.lanes = lanes
@@ -37,8 +38,19 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
     cost = sum(min(uses.cost(v), 100) for r in nest.roots for v in r.pulls)
     reduces = any(isinstance(r, ReduceRoot) for r in nest.roots)
     if not reduces:
-        return 1
+        return _shape_streaming(nest, uses, vector_bits)
     return 4 if cost <= SMALL_BODY + 100 else 2
+
+
+def _shape_streaming(nest: Nest, uses: Uses, vector_bits: int) -> int:
+    """Memory is the limit of a nest that hardly computes: shorter vectors keep it busier."""
+    stores = [root.op.value for root in nest.roots if isinstance(root, StoreRoot)]
+    cost = max((uses.cost(value, load=0) for value in stores), default=0)
+    stores_only = len(stores) == len(nest.roots)
+    if not stores_only or cost > STREAMING_COST or vector_bits <= 256 or nest.lanes <= 8:
+        return 1
+    nest.lanes //= 2
+    return 4
 
 
 def _masks(nest: Nest, uses: Uses) -> list[Value]:
