@@ -170,8 +170,8 @@ def absolute(op: Op, make: Make) -> Value | None:
     match op:
         case Abs(Abs() as x) if is_unsaturated(op):  # ||x|| → |x|
             return x
-        case Abs(Neg(x)) if is_unsaturated(op):  # |-x| → |x|
-            return make(Abs(x))
+        case Abs(Neg(x)) if is_unsaturated(op) and not op.type.element.is_int_unsigned():
+            return make(Abs(x))  # |-x| → |x| (for unsigned types -x is 2^n - x)
     return None
 
 

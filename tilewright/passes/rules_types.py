@@ -42,7 +42,9 @@ def _passes_through(x: Value, middle: DType, to: DType) -> bool:
     """Whether going through `middle` changes nothing."""
     source = x.type.element
     if represents(source, middle):
-        return True
+        # Integers wrap on their way to integers, floats saturate.
+        saturates = source.is_int() and middle.is_floating() and to.is_int() and not to.is_bool()
+        return not saturates or represents(source, to)
     # Integers wrap: the low bits are the same on every way that keeps them.
     return (
         source.is_int()
