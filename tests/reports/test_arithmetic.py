@@ -5,7 +5,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright import jit
+from tilewright import LaunchError, jit
 
 
 @jit
@@ -173,3 +173,73 @@ def test_rocm_830_a_widened_operand_is_not_narrowed_again(launch):
     launch(mixed_widths, (1,), x, out, n=4)
     wide = x.astype(np.int64)
     np.testing.assert_array_equal(out, [wide * wide, (wide << 8) + wide, 4 * wide])
+
+
+@jit(debug=True)
+def checked_offset(out_ptr, stride, SAFE: tl.constexpr):
+    row = tl.program_id(0) + 319
+    if SAFE:
+        row = row.to(tl.int64)
+    tl.store(out_ptr, row * stride)
+
+
+def test_6748_an_offset_that_wraps_is_reported(launch):
+    out = np.zeros(1, np.int64)
+    launch(checked_offset, (1,), out, 7_864_320, SAFE=True)
+    assert out[0] == 319 * 7_864_320
+    with pytest.raises(LaunchError, match=r"int32 overflow in `\*`.*to\(tl\.int64\)") as raised:
+        launch(checked_offset, (1,), out, 7_864_320, SAFE=False)
+    assert raised.value.location.line == checked_offset.first_line + 4
+    launch(checked_offset, (1,), out, 7_864_320, SAFE=False, sanitize_overflow=False)
+    assert out[0] == np.int32(319 * 7_864_320 - 2**32)
+
+
+def test_6748_without_debugging_int32_wraps_when_compiled():
+    out = np.zeros(1, np.int64)
+    offset_of_program[(1,)](out, 7_864_320)
+    assert out[0] == -1_786_249_216
+    with pytest.raises(LaunchError, match="int32 overflow"):
+        offset_of_program.debug[(1,)](out, 7_864_320)
+
+
+@jit(debug=True)
+def intended_wraps(x_ptr, out_ptr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    hashed = x.to(tl.uint32) * 2654435761
+    tl.store(out_ptr + tl.arange(0, N), hashed.to(tl.int32, bitcast=True))
+    tl.store(out_ptr + N + tl.arange(0, N), tl.mul(x, x, sanitize_overflow=False))
+    tl.store(out_ptr + 2 * N + tl.arange(0, N), tl.sub(tl.add(x, 1), 1))
+    tl.store(out_ptr + 3 * N, tl.sum(x, 0))
+    tl.store(out_ptr + 4 * N, tl.randint(7, tl.program_id(0)))
+
+
+def test_6748_what_is_meant_to_wrap_is_no_overflow(launch):
+    x = np.int32([65536, 2**31 - 2, 70000])
+    out = np.zeros((5, 3), np.int32)
+    launch(intended_wraps, (1,), x, out, N=3)
+    np.testing.assert_array_equal(out[0].view(np.uint32), x.view(np.uint32) * np.uint32(2654435761))
+    np.testing.assert_array_equal(out[1], x * x)
+    np.testing.assert_array_equal(out[2], x)
+    assert out[3, 0] == x.sum(dtype=np.int32)
+
+
+@jit(debug=True)
+def product_in_helper(x, y):
+    return x * y
+
+
+@jit(debug=True)
+def wraps_in_helper(x_ptr, out_ptr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    tl.store(out_ptr, tl.reduce(x, 0, product_in_helper))
+    tl.store(out_ptr + 1 + tl.arange(0, N), product_in_helper(x, 3))
+
+
+def test_6748_overflow_in_a_helper_names_the_call(launch):
+    x, out = np.int32([2, 3, 5]), np.zeros(4, np.int32)
+    launch(wraps_in_helper, (1,), x, out, N=3)
+    assert out.tolist() == [30, 6, 9, 15]
+    with pytest.raises(LaunchError, match="int32 overflow") as raised:
+        launch(wraps_in_helper, (1,), np.int32([2, 3, 2**30]), out, N=3)
+    assert raised.value.location.line == product_in_helper.first_line + 1
+    assert raised.value.location.caller.line == wraps_in_helper.first_line + 3

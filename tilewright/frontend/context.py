@@ -28,6 +28,10 @@ class Context(Protocol):
 
     location: Location | None
 
+    @property
+    def checks_overflow(self) -> bool:
+        """Whether sums, differences and products of int32 that wrap are errors."""
+
     def emit(self, op: Op) -> tuple[Value, ...]:
         """Take an op and return its results."""
 
@@ -35,8 +39,9 @@ class Context(Protocol):
 class Tracing:
     """Appends ops to the builder's block."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, *, checks_overflow: bool = False) -> None:
         self.builder = builder
+        self.checks_overflow = checks_overflow
 
     @property
     def location(self) -> Location | None:
@@ -67,6 +72,10 @@ class Eager:
     def __init__(self, machine: Interpreter) -> None:
         self.machine = machine
         self.location: Location | None = None
+
+    @property
+    def checks_overflow(self) -> bool:
+        return self.machine.checks_overflow
 
     def emit(self, op: Op) -> tuple[Value, ...]:
         op.location = op.location or self.location

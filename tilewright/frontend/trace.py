@@ -64,7 +64,8 @@ class TraceSession:
     ) -> Any:
         """Emit a call into the current block and return its result."""
         arguments = bind_arguments(function, args, named)
-        key = (function, tuple((name, key_of(value)) for name, value in arguments.items()))
+        values = tuple((name, key_of(value)) for name, value in arguments.items())
+        key = (function, current().checks_overflow, values)
         callee = self.callees.get(key)
         if callee is None:
             self._check_recursion(key, function, place)
@@ -89,7 +90,8 @@ class TraceSession:
             rename(inside[name], name)
             params += own
         block = Block(tuple(params))
-        result = run(self, function, block, inside, place)
+        checks_overflow = current().checks_overflow
+        result = run(self, function, block, inside, place, checks_overflow=checks_overflow)
         block.yields = tuple(leaf.value for leaf in leaves(result))
         name = self._unique(function.name)
         traced = Function(name, block, function.location, function.noinline)
@@ -134,6 +136,8 @@ def run(
     block: Block,
     arguments: Mapping[str, Any],
     caller: Location | None,
+    *,
+    checks_overflow: bool = False,
 ) -> Any:
     """Read a function into a block and return its result."""
     builder = Builder(block)
@@ -141,13 +145,15 @@ def run(
     visitor.names.update(arguments)
     token = _SESSION.set(session)
     try:
-        with activate(Tracing(builder)):
+        with activate(Tracing(builder, checks_overflow=checks_overflow)):
             return visitor.run()
     finally:
         _SESSION.reset(token)
 
 
-def trace(function: Definition, arguments: Mapping[str, Argument]) -> Function:
+def trace(
+    function: Definition, arguments: Mapping[str, Argument], *, checks_overflow: bool = False
+) -> Function:
     """Return the tile IR of a kernel for arguments of these types and values.
 
     Args:
@@ -155,6 +161,7 @@ def trace(function: Definition, arguments: Mapping[str, Argument]) -> Function:
         arguments: One for each parameter; those with defaults may be left out. A tuple stands for
         a tuple
             argument, whose runtime items become parameters named `x.0`, `x.1`.
+        checks_overflow: Assert that no sum, difference or product of int32 wraps.
 
     Returns:
         A function whose parameters are the runtime arguments in order, and whose results are the
@@ -179,7 +186,8 @@ def trace(function: Definition, arguments: Mapping[str, Argument]) -> Function:
     values = {name: value_of(argument, name) for name, argument in arguments.items()}
     bound = bind_arguments(function, (), values)
     block = Block(tuple(params))
-    result = run(TraceSession(), function, block, bound, None)
+    session = TraceSession()
+    result = run(session, function, block, bound, None, checks_overflow=checks_overflow)
     block.yields = tuple(leaf.value for leaf in leaves(result))
     return Function(function.name, block, function.location, function.noinline)
 

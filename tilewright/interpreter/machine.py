@@ -33,6 +33,7 @@ class Interpreter:
 
     `regions` are the arrays of the launch: an access outside all of them is an error that names the
     nearest. With `regions=None` (a launch with raw addresses) any address is taken on trust.
+    `checks_overflow` is for whoever makes the ops: eager mode asks it.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class Interpreter:
         *,
         output: Callable[[str], None] | None = None,
         check_assertions: bool = True,
+        checks_overflow: bool = False,
     ) -> None:
         self.grid = grid
         self.program_id = (0, 0, 0)
         self.location: Location | None = None
+        self.checks_overflow = checks_overflow
         self._regions = None if regions is None else tuple(regions)
         self._output = output or print
         self._check_assertions = check_assertions

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.frontend.builtin import builtin
 from tilewright.frontend.semantic import PropagateNan, arithmetic, comparison, products
-from tilewright.frontend.semantic.values import as_tensor, is_number
+from tilewright.frontend.semantic.values import as_tensor, is_number, to_flag
 from tilewright.frontend.tensor import Tensor, tensor_member
 
 __all__ = [
@@ -22,20 +22,23 @@ def _one_tensor(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
-    """Return `x + y`; integers wrap."""
-    return arithmetic.add(*_one_tensor("add", x, y))
+    """Return `x + y`; int32 may wrap unnoticed in debug mode, too, if not `sanitize_overflow`."""
+    checked = to_flag(sanitize_overflow, "add: sanitize_overflow")
+    return arithmetic.add(*_one_tensor("add", x, y), checked=checked)
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
-    """Return `x - y`; integers wrap."""
-    return arithmetic.subtract(*_one_tensor("sub", x, y))
+    """Return `x - y`; int32 may wrap unnoticed in debug mode, too, if not `sanitize_overflow`."""
+    checked = to_flag(sanitize_overflow, "sub: sanitize_overflow")
+    return arithmetic.subtract(*_one_tensor("sub", x, y), checked=checked)
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
-    """Return `x * y`; integers wrap."""
-    return arithmetic.multiply(*_one_tensor("mul", x, y))
+    """Return `x * y`; int32 may wrap unnoticed in debug mode, too, if not `sanitize_overflow`."""
+    checked = to_flag(sanitize_overflow, "mul: sanitize_overflow")
+    return arithmetic.multiply(*_one_tensor("mul", x, y), checked=checked)
 
 
 @builtin

@@ -91,7 +91,7 @@ def tile_ir(request: Request) -> Function:
     """
     arguments = {name: s.traced for name, s in request.specializations.items()}
     try:
-        function = trace(request.function, arguments)
+        function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
         return optimize(function if request.debug else _without_assertions(function))
     except CompileError as error:
         _explain_addresses(request, error)

@@ -21,13 +21,20 @@ from tilewright.runtime.dispatch import Extents
 __all__ = ["run_interpreted"]
 
 
-def run_interpreted(function: KernelFunction, arguments: Sequence[Argument], grid: Extents) -> None:
+def run_interpreted(
+    function: KernelFunction,
+    arguments: Sequence[Argument],
+    grid: Extents,
+    *,
+    checks_overflow: bool = True,
+) -> None:
     """Run a kernel for every program of a grid, x fastest.
 
     An access outside the memory of the arrays is an error, unless an argument is a raw address or
-    an array of unknown size. `device_assert` is always checked.
+    an array of unknown size. `device_assert` is always checked, and with `checks_overflow` that no
+    sum, difference or product of int32 wraps.
     """
-    machine = Interpreter(grid, _regions(arguments))
+    machine = Interpreter(grid, _regions(arguments), checks_overflow=checks_overflow)
     values = {argument.name: _evaluated(argument) for argument in arguments}
     with np.errstate(all="ignore"):
         for z, y, x in product(*(range(size) for size in reversed(grid))):

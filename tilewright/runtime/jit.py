@@ -115,8 +115,8 @@ class JITFunction(KernelFunction):
         values, options = self.binder.bind(*args, **kwargs)
         self._check_call(values, options)
         arguments = list(map(specialize, self.params, values))
-        key, debug = self._key(arguments, options)
-        asked = self._request(arguments, debug=debug)
+        key = self._key(arguments, options)
+        asked = self._request(arguments, options)
         code = self._codes.get(key) or machine_code.find_kernel(asked)
         finish = build.begin_compile(asked, executor) if code is None else lambda: code
         return lambda: self._kernel(arguments, options, finish)
@@ -159,7 +159,7 @@ class JITFunction(KernelFunction):
             hook(*values, **options)
         arguments = list(map(specialize, self.params, values))
         if self.is_interpreted:
-            return run_interpreted(self, arguments, grid)
+            return self._interpret(grid, arguments, options)
         kernel = self._kernel(arguments, options)
         if self._is_reported:
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]}")
@@ -173,7 +173,11 @@ class JITFunction(KernelFunction):
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Run the body as ordinary Python on values in the order of the parameters."""
         self._check_call(values, options)
-        run_interpreted(self, list(map(specialize, self.params, values)), grid)
+        self._interpret(grid, list(map(specialize, self.params, values)), options)
+
+    def _interpret(self, grid: Extents, arguments: list[Argument], options: dict[str, Any]) -> None:
+        checks_overflow = bool(options.get("sanitize_overflow", True))
+        run_interpreted(self, arguments, grid, checks_overflow=checks_overflow)
 
     def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         missing = [p.name for p, v in zip(self.params, values, strict=True) if v is MISSING]
@@ -194,7 +198,7 @@ class JITFunction(KernelFunction):
         options: dict[str, Any],
         compile_: Callable[[], machine_code.MachineCode] | None = None,
     ) -> compiled.CompiledKernel:
-        key, debug = self._key(arguments, options)
+        key = self._key(arguments, options)
         kernel = self._known(key, options)
         if kernel is not None:
             return kernel
@@ -202,7 +206,7 @@ class JITFunction(KernelFunction):
             kernel = self._known(key, options)
             if kernel is None:
                 if key not in self._codes:
-                    asked = self._request(arguments, debug=debug)
+                    asked = self._request(arguments, options)
                     self._codes[key] = compile_() if compile_ else _compiled(asked)
                 kernel = compiled.CompiledKernel(self._codes[key], options)
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
@@ -212,16 +216,23 @@ class JITFunction(KernelFunction):
         # Options change the code on other targets: each set has a kernel object of its own.
         return next((k for k in self._kernels.get(key, ()) if k.options == options), None)
 
-    def _key(self, arguments: list[Argument], options: dict[str, Any]) -> tuple[Any, bool]:
+    def _key(self, arguments: list[Argument], options: dict[str, Any]) -> Any:
+        keys = [argument.specialization.key for argument in arguments]
+        return (*self._checks(options), *keys)
+
+    def _checks(self, options: dict[str, Any]) -> tuple[bool, bool]:
+        """Whether assertions are compiled in, and whether overflow is one of them."""
         debug = options.get("debug")
         debug = self.checks_assertions if debug is None else bool(debug)
-        return (debug, *[argument.specialization.key for argument in arguments]), debug
+        return debug, debug and bool(options.get("sanitize_overflow", True))
 
-    def _request(self, arguments: list[Argument], *, debug: bool) -> request.Request:
+    def _request(self, arguments: list[Argument], options: dict[str, Any]) -> request.Request:
+        debug, checks_overflow = self._checks(options)
         return request.Request(
             self,
             {argument.name: argument.specialization for argument in arguments},
             debug=debug,
+            checks_overflow=checks_overflow,
             version=str(self.version),
             values={
                 argument.name: argument.value

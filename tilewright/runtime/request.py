@@ -28,12 +28,14 @@ __all__ = ["Request"]
 class Request:
     """A kernel and what is known of its arguments.
 
-    `values` are the ints of the call that asks, for error messages only.
+    With `debug`, assertions are compiled in; with `checks_overflow` too, also those that int32 does
+    not wrap. `values` are the ints of the call that asks, for error messages only.
     """
 
     function: KernelFunction
     specializations: Mapping[str, Specialization]
     debug: bool = False
+    checks_overflow: bool = False
     version: str = ""
     values: Mapping[str, int] = field(default_factory=dict)
 
@@ -51,7 +53,7 @@ class Request:
                 build_fingerprint(),
                 self.function.cache_key,
                 self.version,
-                f"debug={self.debug}",
+                f"debug={self.debug},{self.checks_overflow}",
                 f"disabled={sorted(env.disabled_passes())}",
                 *keys,
             ]

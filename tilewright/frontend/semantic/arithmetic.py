@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright.frontend.emit import emit
 from tilewright.frontend.semantic.casts import convert
+from tilewright.frontend.semantic.overflow import emit_checked
 from tilewright.frontend.semantic.promotion import promote, promote_integers
 from tilewright.frontend.semantic.shapes import broadcast_tensors
 from tilewright.frontend.semantic.values import as_tensor, describe, fail, full_of, is_number
@@ -62,27 +63,27 @@ def offset_pointer(name: str, pointer: Tensor, offset: Any, *, backward: bool = 
 
 
 @tensor_operator("add")
-def add(x: Any, y: Any) -> Tensor:
+def add(x: Any, y: Any, *, checked: bool = True) -> Tensor:
     """Return `x + y`; one of them may be a pointer."""
     if _is_pointer(x):
         return offset_pointer("+", x, y)
     if _is_pointer(y):
         return offset_pointer("+", y, x)
-    return emit(Add, *promote("+", x, y))
+    return emit_checked("+", Add, *promote("+", x, y), checked=checked)
 
 
 @tensor_operator("sub")
-def subtract(x: Any, y: Any) -> Tensor:
+def subtract(x: Any, y: Any, *, checked: bool = True) -> Tensor:
     """Return `x - y`; `x` may be a pointer."""
     if _is_pointer(x):
         return offset_pointer("-", x, y, backward=True)
-    return emit(Sub, *promote("-", x, y))
+    return emit_checked("-", Sub, *promote("-", x, y), checked=checked)
 
 
 @tensor_operator("mul")
-def multiply(x: Any, y: Any) -> Tensor:
+def multiply(x: Any, y: Any, *, checked: bool = True) -> Tensor:
     """Return `x * y`."""
-    return emit(Mul, *promote("*", x, y))
+    return emit_checked("*", Mul, *promote("*", x, y), checked=checked)
 
 
 @tensor_operator("truediv")
