@@ -93,7 +93,7 @@ def writing(function: Callable[..., Any], *arguments: Any, out: Any, **constants
 
 # Rows. Block sizes were searched for on a Zen 4 machine with 2 cores, by CPU time.
 
-MATMUL_BLOCKS = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "GROUP_M": 4}
+MATMUL_BLOCKS = {"BLOCK_M": 256, "BLOCK_N": 512, "BLOCK_K": 256, "GROUP_M": 4}
 
 
 def make_matmul(size: int, kernel: Any, *, is_bf16: bool = False) -> Sides:
@@ -116,7 +116,7 @@ def make_add() -> Sides:
     x, y = random(2, 1 << 26)
     ours, theirs = like(x), like(x)
     return Sides(
-        lambda: writing(elementwise.add, x, y, out=ours, block=65536),
+        lambda: writing(elementwise.add, x, y, out=ours, block=16384),
         None if torch is None else lambda: torch.add(x, y, out=theirs),
         lambda: np.add(numpy_of(x), numpy_of(y), out=numpy_of(theirs)),
     )
