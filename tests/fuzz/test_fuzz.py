@@ -1,0 +1,117 @@
+"""Random kernels: eager mode, the interpreter and the CPU target leave the same bits in memory.
+
+`python -m tests.fuzz --count N --seed S` runs any number of them.
+"""
+
+import ast
+
+import pytest
+
+from tests.fuzz.differential import check
+from tests.fuzz.generate import generate
+from tests.fuzz.shrink import shrink
+from tests.fuzz.variants import vary
+from tests.fuzz.workers import Worker
+
+CHUNK = 10
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Worker() as process:
+        yield process
+
+
+def check_seeds(worker, first, count):
+    for seed in range(first, first + count):
+        source, outcome = worker.check_seed(seed)
+        if outcome.is_fault:
+            if not outcome.kind.startswith("variant"):
+                source = shrink(
+                    source,
+                    lambda text, kind=outcome.kind: worker.check(text).kind == kind,
+                    attempts=60,
+                )
+            pytest.fail(f"seed {seed}: {outcome.kind}\n{outcome.detail}\n\n{source}", pytrace=False)
+
+
+@pytest.mark.parametrize("chunk", range(20))
+def test_executors_agree(worker, chunk):
+    check_seeds(worker, chunk * CHUNK, CHUNK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(20, 100))
+def test_executors_agree_on_more(worker, chunk):
+    check_seeds(worker, chunk * CHUNK, CHUNK)
+
+
+def test_a_seed_gives_one_kernel():
+    assert generate(5) == generate(5)
+    assert generate(5) != generate(6)
+
+
+SIMPLE = """
+import tilewright as tw
+import tilewright.language as tl
+
+
+@tw.jit
+def kernel(x, y1, n):
+    pid = tl.program_id(0)
+    a = tl.load(x + tl.arange(0, 8))
+    b = tl.sum(a, 0)
+    c = a * 2
+    if n > 3:
+        c = c + 1
+    tl.store(y1 + pid * 8 + tl.arange(0, 8), {stored})
+
+
+GRID = (2, 1, 1)
+ARRAYS = {{"x": ("{dtype}", 8, "{data}"), "y1": ("fp32", 16, "zeros")}}
+SCALARS = {{"n": 5}}
+TOLERANCES = {{}}
+"""
+
+
+def test_what_agrees_agrees():
+    assert check(SIMPLE.format(stored="c + b", dtype="i32", data="whole")).kind == "agrees"
+
+
+def test_a_race_is_no_valid_kernel():
+    racing = SIMPLE.format(stored="c + b", dtype="i32", data="whole").replace("pid * 8", "pid * 7")
+    outcome = check(racing)
+    assert outcome.kind == "invalid"
+    assert "a race between programs" in outcome.detail
+
+
+def test_an_access_outside_is_no_valid_kernel():
+    outside = SIMPLE.format(stored="c + b", dtype="i32", data="whole").replace("x + ", "x + 1 + ")
+    outcome = check(outside)
+    assert outcome.kind == "invalid"
+    assert "out-of-bounds read" in outcome.detail
+
+
+def test_variants_are_other_kernels_with_the_same_results():
+    source = SIMPLE.format(stored="c + b", dtype="i32", data="whole")
+    for seed in range(5):
+        varied = vary(source, seed)
+        assert "never < 0" in varied
+        assert check(varied, like=source).kind == "agrees"
+    assert check(varied.replace("c = a * 2", "c = a * 3"), like=source).kind == "variant differs"
+
+
+def test_shrinking_keeps_what_fails():
+    source = SIMPLE.format(stored="tl.sort(c) + b", dtype="i32", data="whole")
+    small = shrink(source, lambda text: "tl.sort" in text and "tl.store" in text)
+    assert "tl.sort" in small
+    assert "tl.load" not in small
+    assert "if n" not in small
+    ast.parse(small)
+
+
+def test_a_worker_survives_what_ends_its_process():
+    deadly = "import os\nos.kill(os.getpid(), 9)\n"
+    with Worker() as worker:
+        assert worker.check(deadly).kind == "ends the process (-9)"
+        assert worker.check(SIMPLE.format(stored="c", dtype="i32", data="small")).kind == "agrees"
