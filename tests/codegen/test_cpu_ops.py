@@ -331,3 +331,15 @@ def test_atomic(kind, dtype):
         sides.append(arrays)
     for want, got in zip(*sides, strict=True):
         assert same_bits(got, want)
+
+
+@pytest.mark.parametrize("name", ["i8", "u16", "i32"])
+@pytest.mark.parametrize("size", [9, 17, 33])
+def test_store_of_one_truncated_lane(name, size):
+    """A mask known to have one lane must not store the element as wide as it once was."""
+
+    def build(emit, x):
+        return emit(ops.Cast(x, DTYPES[name]))
+
+    ((want, got),) = run_both([values(DTYPES["i64"], size)], build)
+    assert same_bits(got, want)

@@ -94,6 +94,10 @@ class Code:
         self._count = 0
 
     @property
+    def is_x86(self) -> bool:
+        return "sse2" in self.features
+
+    @property
     def level(self) -> int:
         """The innermost open section."""
         return len(self.sections) - 1

@@ -17,7 +17,7 @@ from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot
 from tilewright.codegen.cpu.masks import fullness
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.cpu.regions import apply_region, identity
-from tilewright.ir.core import Value
+from tilewright.ir.core import Op, Result, Value
 
 STREAM_BYTES = 16  # the narrowest store that goes past the caches
 
@@ -89,6 +89,14 @@ class FillRoot:
     @property
     def pulls(self) -> tuple[Value, ...]:
         return (self.value,)
+
+    @property
+    def sources(self) -> tuple[Value, ...]:
+        """What is pulled although the tile itself has a buffer: this root computes it."""
+        if self.keeps is not self.value or isinstance(self.value, ops.Load):
+            return self.pulls
+        home = self.value.op if isinstance(self.value, Result) else self.value
+        return home.operands if isinstance(home, Op) else self.pulls
 
     def prepare(self, puller: Puller, index: Index) -> Element:
         return puller.pull(self.value, index)
@@ -294,6 +302,13 @@ class Nest:
     lanes: int = 1
     masks: list[Value] = field(default_factory=list)
     read_for_the_last_time: frozenset[ops.Load] = frozenset()
+
+    @property
+    def sources(self) -> tuple[Value, ...]:
+        """What the roots pull."""
+        return tuple(
+            v for r in self.roots for v in (r.sources if isinstance(r, FillRoot) else r.pulls)
+        )
 
     @property
     def reduced_axis(self) -> int | None:

@@ -459,7 +459,7 @@ class _BlockPlanner:
         readers: dict[ops.Load, list[Nest]] = {}
         for nest in self.steps:
             if isinstance(nest, Nest):
-                for leaf, _ in self.uses.leaves(tuple(v for r in nest.roots for v in r.pulls)):
+                for leaf, _ in self.uses.leaves(nest.sources):
                     if isinstance(leaf, ops.Load) and self.uses.is_virtual(leaf):
                         readers.setdefault(leaf, []).append(nest)
         for load, nests in readers.items():

@@ -26,9 +26,10 @@ from tilewright.codegen.cpu.code import (
     memory_type,
     vector,
 )
+from tilewright.codegen.cpu.lane_memory import LaneMemory
 from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
-from tilewright.ir.types import DTYPES, ElementType
+from tilewright.ir.types import ElementType
 from tilewright.ops.memory import pointee as pointee_of
 from tilewright.passes.axis_info import AxisInfo
 
@@ -58,17 +59,15 @@ ZERO = Coordinate("0")
 Index = tuple[Coordinate, ...]
 
 
-class Puller:
+class Puller(LaneMemory):
     """Writes the elements of tiles on demand. `lanes` is the width of the vectors being written."""
 
     def __init__(self, code: Code, facts: AxisInfo) -> None:
-        self.code = code
+        super().__init__(code)
         self.facts = facts
         self.scalars: dict[Value, Element] = {}
         self.buffers: dict[Value, Buffer] = {}
         self.scratch = "%scratch"
-        self.lanes = 1
-        self.predicate: str | None = None  # constant mask of the lanes inside the tile
         # What the loops being written leave alone may be read before them, from this section on.
         self.base_level = 0
         self.written: frozenset[Buffer] = frozenset()
@@ -82,17 +81,19 @@ class Puller:
         """Return the elements of `value` at `index`."""
         if not value.shape:
             return self.scalar(value)
-        known = self.code.lookup((value, index, self.predicate))
+        known = self.code.lookup((value, index, self.predicate, self.lanes))
         if known is not None:
             return known
         if value not in self.buffers:
             return self.compute(value, index)
         element = self.read(self.buffers[value], index)
-        return self.code.remember((value, index, self.predicate), element)
+        return self.code.remember((value, index, self.predicate, self.lanes), element)
 
     def compute(self, value: Value, index: Index) -> Element:
         """Return elements by computing them, whether or not the tile has a buffer."""
-        return self.code.remember((value, index, self.predicate), self._compute(value, index))
+        return self.code.remember(
+            (value, index, self.predicate, self.lanes), self._compute(value, index)
+        )
 
     def scalar(self, value: Value) -> Element:
         """Return a scalar, which has been computed before (constants are literals)."""
@@ -382,11 +383,11 @@ class Puller:
             text = self.code.assign(
                 f"load {vector(kind, lanes)}, ptr {address}, align {buffer.itemsize}", level
             )
-            return self._from_memory(text, buffer.type.element, lanes, level)
+            return self.from_memory(text, buffer.type.element, lanes, level)
         places = _from_element(self.coordinate(position))
         addresses = self.address(buffer, places)
         text = self.gather(kind, addresses, buffer.itemsize, None, None, level)
-        return self._from_memory(text, buffer.type.element, self.lanes, level)
+        return self.from_memory(text, buffer.type.element, self.lanes, level)
 
     def _read_level(self, buffer: Buffer, position: Coordinate) -> int:
         if buffer in self.written:
@@ -428,57 +429,18 @@ class Puller:
             other = self.to_memory(self.vector(op.other, index), element, self.lanes)
         if runs == "contiguous":
             address = self.pull(op.pointer, tuple(c.first for c in index))
-            text = self._load_contiguous(kind, address.text, align, mask, other)
+            text = self.load_contiguous(kind, address.text, align, mask, other)
             if op in self.ending_loads and mask is None:
-                self._prefetch(address.text, op.type.size * align)
+                self.prefetch(address.text, op.type.size * align)
         elif runs == "constant" and mask is None:
             return self._load_scalar(op, tuple(c.first for c in index))
         else:
             addresses = self.vector(op.pointer, index)
             if runs == "unknown":
-                text = self._load_where_consecutive(kind, addresses, align, mask, other)
+                text = self.load_where_consecutive(kind, addresses, align, mask, other)
             else:
                 text = self.gather(kind, addresses, align, mask, other)
-        return self._from_memory(text, element, self.lanes, level)
-
-    def _prefetch(self, address: str, distance_bytes: int) -> None:
-        """Ask for the memory behind a tile, which the next program reads in most kernels.
-
-        The machine does so by itself only up to the end of a page, and not at all while a program
-        works from the caches. Asking for what is not there does no harm.
-        """
-        behind = self.code.assign(f"getelementptr i8, ptr {address}, i64 {distance_bytes}")
-        self.code.call("void", "llvm.prefetch.p0", f"ptr {behind}, i32 0, i32 2, i32 1")
-
-    def _load_where_consecutive(
-        self, kind: str, addresses: str, align: int, mask: str | None, other: str | None
-    ) -> str:
-        """Look at the addresses, which are often consecutive all the same (`offsets % n`)."""
-        code, lanes = self.code, self.lanes
-        type_, numbers = vector(kind, lanes), vector("i64", lanes)
-        wide = code.assign(f"ptrtoint {vector('ptr', lanes)} {addresses} to {numbers}")
-        first = code.assign(f"extractelement {numbers} {wide}, i32 0")
-        base = code.splat(Element(first, 1, code.level), "i64", lanes)
-        steps = ", ".join(f"i64 {align * lane}" for lane in range(lanes))
-        expected = code.assign(f"add {numbers} {base}, <{steps}>")
-        differ = code.assign(f"icmp ne {numbers} {wide}, {expected}")
-        any_ = code.call(
-            "i1", f"llvm.vector.reduce.or.v{lanes}i1", f"{vector('i1', lanes)} {differ}"
-        )
-        slot = code.alloca(type_)
-        apart, together, after = code.label("apart"), code.label("together"), code.label("loaded")
-        code.line(f"br i1 {any_}, label %{apart}, label %{together}")
-        code.place(apart)
-        text = self.gather(kind, addresses, align, mask, other)
-        code.line(f"store {type_} {text}, ptr {slot}")
-        code.line(f"br label %{after}")
-        code.place(together)
-        address = code.assign(f"inttoptr i64 {first} to ptr")
-        text = self._load_contiguous(kind, address, align, mask, other)
-        code.line(f"store {type_} {text}, ptr {slot}")
-        code.line(f"br label %{after}")
-        code.place(after)
-        return code.assign(f"load {type_}, ptr {slot}")
+        return self.from_memory(text, element, self.lanes, level)
 
     def runs(self, pointer: Value, index: Index, varying: list[int]) -> str:
         """Say how the lanes' addresses follow each other.
@@ -519,7 +481,7 @@ class Puller:
             level = self.code.level
         if mask is None:
             text = self.code.assign(f"load {kind}, ptr {address.text}, align {align}", level)
-            return self._from_memory(text, op.type.element, 1, level)
+            return self.from_memory(text, op.type.element, 1, level)
         other = "zeroinitializer"
         if op.other is not None:
             instead = self.pull(op.other, index)
@@ -536,87 +498,7 @@ class Puller:
             level,
         )
         text = self.code.assign(f"extractelement <1 x {kind}> {whole}, i32 0", level)
-        return self._from_memory(text, op.type.element, 1, level)
-
-    def _load_contiguous(
-        self, kind: str, address: str, align: int, mask: str | None, other: str | None
-    ) -> str:
-        type_ = vector(kind, self.lanes)
-        if mask is None:
-            return self.code.assign(f"load {type_}, ptr {address}, align {align}")
-        return self.code.call(
-            type_,
-            f"llvm.masked.load.{mangled(kind, self.lanes)}.p0",
-            f"ptr align {align} {address}, {vector('i1', self.lanes)} {mask}, "
-            f"{type_} {other or 'zeroinitializer'}",
-        )
-
-    def gather(
-        self,
-        kind: str,
-        addresses: str,
-        align: int,
-        mask: str | None,
-        other: str | None,
-        level: int | None = None,
-    ) -> str:
-        """Load lane by lane."""
-        type_, flags = vector(kind, self.lanes), vector("i1", self.lanes)
-        active = mask or self.predicate or "splat (i1 true)"
-        return self.code.call(
-            type_,
-            f"llvm.masked.gather.{mangled(kind, self.lanes)}.{mangled('ptr', self.lanes)}",
-            f"{vector('ptr', self.lanes)} align {align} {addresses}, {flags} {active}, "
-            f"{type_} {other or 'zeroinitializer'}",
-            level,
-        )
-
-    def scatter(self, kind: str, text: str, addresses: str, align: int, mask: str | None) -> None:
-        """Store lane by lane, in order."""
-        type_, flags = vector(kind, self.lanes), vector("i1", self.lanes)
-        active = mask or self.predicate or "splat (i1 true)"
-        self.code.call(
-            "void",
-            f"llvm.masked.scatter.{mangled(kind, self.lanes)}.{mangled('ptr', self.lanes)}",
-            f"{type_} {text}, {vector('ptr', self.lanes)} align {align} {addresses}, "
-            f"{flags} {active}",
-        )
-
-    def store_contiguous(
-        self, kind: str, text: str, address: str, align: int, mask: str | None
-    ) -> None:
-        """Store a vector to consecutive elements."""
-        type_ = vector(kind, self.lanes)
-        active = mask or self.predicate
-        if active is None:
-            self.code.line(f"store {type_} {text}, ptr {address}, align {align}")
-            return
-        self.code.call(
-            "void",
-            f"llvm.masked.store.{mangled(kind, self.lanes)}.p0",
-            f"{type_} {text}, ptr align {align} {address}, {vector('i1', self.lanes)} {active}",
-        )
-
-    def stream(self, kind: str, text: str, address: str) -> None:
-        """Store a vector past the caches."""
-        self.code.streams = True
-        type_ = vector(kind, self.lanes)
-        self.code.line(f"store {type_} {text}, ptr {address}, align 16, !nontemporal !0")
-
-    def _from_memory(self, text: str, element: ElementType, lanes: int, level: int) -> Element:
-        if element is DTYPES["i1"]:
-            zero = "0" if lanes == 1 else "zeroinitializer"
-            text = self.code.assign(f"icmp ne {vector('i8', lanes)} {text}, {zero}", level)
-        return Element(text, lanes, level)
-
-    def to_memory(
-        self, text: str, element: ElementType, lanes: int, level: int | None = None
-    ) -> str:
-        """Return an element as it is kept in memory."""
-        if element is DTYPES["i1"]:
-            bools, bytes_ = vector("i1", lanes), vector("i8", lanes)
-            return self.code.assign(f"zext {bools} {text} to {bytes_}", level)
-        return text
+        return self.from_memory(text, op.type.element, 1, level)
 
 
 def _location(value: Value) -> Location | None:

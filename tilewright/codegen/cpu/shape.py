@@ -35,11 +35,11 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
         lanes //= 2
     nest.lanes = lanes
     nest.masks = _masks(nest, uses)
-    cost = sum(min(uses.cost(v), 100) for r in nest.roots for v in r.pulls)
+    cost = sum(min(uses.cost(v, load=1), 100) for v in nest.sources)
     reduces = any(isinstance(r, ReduceRoot) for r in nest.roots)
     if not reduces:
         return _shape_streaming(nest, uses, vector_bits)
-    return 4 if cost <= SMALL_BODY + 100 else 2
+    return 4 if cost <= SMALL_BODY else 2
 
 
 def _shape_streaming(nest: Nest, uses: Uses, vector_bits: int) -> int:
@@ -55,15 +55,15 @@ def _shape_streaming(nest: Nest, uses: Uses, vector_bits: int) -> int:
 
 def _masks(nest: Nest, uses: Uses) -> list[Value]:
     """Return the masks of the loads and stores of a nest that is small enough to write twice."""
-    if sum(min(uses.cost(v, load=1), LARGE_BODY) for r in nest.roots for v in r.pulls) > LARGE_BODY:
+    if sum(min(uses.cost(v, load=1), LARGE_BODY) for v in nest.sources) > LARGE_BODY:
         return []
     masks: dict[Value, None] = {}
     for root in nest.roots:
         if isinstance(root, StoreRoot) and root.op.mask is not None:
             masks[root.op.mask] = None
-        for leaf, _ in uses.leaves(root.pulls):
-            if isinstance(leaf, ops.Load) and leaf.mask is not None:
-                masks[leaf.mask] = None
+    for leaf, _ in uses.leaves(nest.sources):
+        if isinstance(leaf, ops.Load) and leaf.mask is not None:
+            masks[leaf.mask] = None
     return list(masks)
 
 
