@@ -304,7 +304,8 @@ class Generator(Memory):
         for _ in range(count):
             options: list[tuple[Any, int]] = [
                 (self._assign, 44), (self._assign_load, 18), (self.store, 14), (self.atomic, 5),
-                (self.approximate, 4), (self.call, 4), (self.choice, 3),
+                (self.own_atomic, 4), (self.window, 3), (self.approximate, 4), (self.call, 4),
+                (self.choice, 3),
             ]  # fmt: skip
             if reassigning:
                 options.append((self.reassign, 50))
@@ -333,6 +334,8 @@ class Generator(Memory):
             flat += " + tl.num_programs(0) * tl.num_programs(1) * tl.program_id(2)"
         self.write(f"pid = {flat}")
         self.tiles.append(Tile("pid", self.namespace["pid"]))
+        if self.chance(0.4):
+            self._scalar_argument()
         for _ in range(self.rng.randint(1, 3)):
             self._assign_load()
         self.statements(self.rng.randint(2, 10))
@@ -343,6 +346,17 @@ class Generator(Memory):
         for tile in self.rng.sample(tiles, min(len(tiles), self.rng.randint(1, 5))):
             self._output(tile)
         return self._module()
+
+    def _scalar_argument(self) -> None:
+        """A parameter that is a float, a bool or an int of 64 bits."""
+        name = self.new_name("a")
+        value, dtype = self.rng.choice(
+            [(0.5, "float32"), (-3.0, "float32"), (True, "int1"), (2**40 + 3, "int64")]
+        )
+        made = self.tile(f"tl.full((), {value}, tl.{dtype})")
+        assert made is not None
+        self.scalars[name] = value
+        self.tiles.append(self.name(made, name))
 
     def _module(self) -> str:
         arrays = [*self.inputs, *self.private, *self.shared, *self.outputs]

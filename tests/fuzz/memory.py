@@ -349,6 +349,49 @@ class Memory(Expressions):
         value = self.converted(value, dtype)
         self.write(f"tl.atomic_{kind}({array.name} + {offsets}, {value.text}{suffix})")
 
+    def own_atomic(self) -> None:
+        """An atomic on the program's own part of an array, whose result is used."""
+        arrays = [a for a in self.private if a.dtype in ATOMIC_TYPES]
+        tile = self.pick()
+        if not arrays or tile is None:
+            return
+        array = self.rng.choice(arrays)
+        dtype, shape = DTYPES[array.dtype], tile.shape if self.chance(0.5) else self.shape()
+        kinds = ["add", "max", "min", "xchg", "cas"] + ["and", "or", "xor"] * dtype.is_int()
+        kind, value = self.rng.choice(kinds), self.filled(tile, shape, dtype)
+        if value.shape != shape or value.dtype is not dtype:
+            return
+        offsets = self.offsets(shape, distinct=True)
+        mask, last = self.mask(offsets, shape)
+        array.needed = max(array.needed, last + 1)
+        pointer = f"{array.name} + pid * {array.name}_part + {offsets}"
+        if kind == "cas":
+            array.needed = max(array.needed, int(self._numbers(offsets).max()) + 1)
+            compared = self.filled(self.pick() or tile, shape, dtype)
+            if compared.shape != shape or compared.dtype is not dtype:
+                return
+            text = f"tl.atomic_cas({pointer}, {compared.text}, {value.text})"
+        else:
+            suffix = f", mask={mask}" if mask else ""
+            text = f"tl.atomic_{kind}({pointer}, {value.text}{suffix})"
+        self.bind(self.loaded(text, dtype, shape, None))
+
+    def window(self) -> None:
+        """A load through a block pointer, which may reach over the edges."""
+        array, block = self.rng.choice(self.inputs), (self.rng.choice(self.sizes), 4)
+        dtype = DTYPES[array.dtype]
+        rows, columns = self.rng.choice([1, 3, 8, 20]), self.rng.choice([2, 5, 16])
+        strides = (columns + self.rng.choice([0, 3]), 1) if self.chance(0.6) else (1, rows)
+        start = self.rng.choice([0, 0, 2, -1]), self.rng.choice([0, 1, 4])
+        array.needed = max(array.needed, (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1)
+        pairs = [
+            f"({self.number(a)}, {self.number(b)})" for a, b in ((rows, columns), strides, start)
+        ]
+        pointer = f"tl.make_block_ptr({array.name}, {', '.join(pairs)}, {block}, (1, 0))"
+        padding = self.rng.choice(["zero", "nan"] if dtype.is_floating() else ["zero"])
+        text = f"tl.load({pointer}, boundary_check=(0, 1), padding_option='{padding}')"
+        self.bind(self.loaded(text, dtype, block, None if padding == "nan" else array.whole))
+
     def approximate(self) -> None:
         """A math function, which is stored at once, to an array that need not agree to the bit."""
         tile = self.pick(
