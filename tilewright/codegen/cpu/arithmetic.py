@@ -351,9 +351,7 @@ def _cast(o: Operands, op: ops.Cast) -> str:
     if source.is_floating():
         if to.is_floating():
             return _float_to_float(o, source, to)
-        sign = "s" if to.is_int_signed() else "u"
-        name = f"llvm.fpto{sign}i.sat.{mangled(target, o.lanes)}.{mangled(o.scalar, o.lanes)}"
-        return o.code.call(vector(target, o.lanes), name, f"{o.type} {o.texts[0]}", o.level)
+        return _float_to_integer(o, to)
     if to.is_floating():
         return o.convert("sitofp" if o.is_signed else "uitofp", o.texts[0], o.scalar, target)
     if to.primitive_bitwidth == source.primitive_bitwidth:
@@ -361,6 +359,30 @@ def _cast(o: Operands, op: ops.Cast) -> str:
     if to.primitive_bitwidth < source.primitive_bitwidth:
         return o.convert("trunc", o.texts[0], o.scalar, target)
     return o.convert("sext" if o.is_signed else "zext", o.texts[0], o.scalar, target)
+
+
+def _float_to_integer(o: Operands, to: DType) -> str:
+    """Saturate, and NaN to 0.
+
+    From fp16 through fp32, since LLVM 22 with AVX512-FP16 makes something else of NaN. To narrow
+    integers through i32, for which there are vector instructions.
+    """
+    text, scalar = o.texts[0], o.scalar
+    if scalar == "half":
+        text, scalar = o.convert("fpext", text, "half", "float"), "float"
+    narrow = to.primitive_bitwidth < 32
+    target = "i32" if narrow else llvm_type(to)
+    sign = "s" if narrow or to.is_int_signed() else "u"
+    name = f"llvm.fpto{sign}i.sat.{mangled(target, o.lanes)}.{mangled(scalar, o.lanes)}"
+    type_ = vector(target, o.lanes)
+    text = o.code.call(type_, name, f"{vector(scalar, o.lanes)} {text}", o.level)
+    if not narrow:
+        return text
+    for word, bound in zip(("smax", "smin"), to.integer_range, strict=True):
+        limit = o.code.splat(Element(str(bound), 1, 0), "i32", o.lanes)
+        full = f"llvm.{word}.{mangled('i32', o.lanes)}"
+        text = o.code.call(type_, full, f"{type_} {text}, {type_} {limit}", o.level)
+    return o.convert("trunc", text, "i32", llvm_type(to))
 
 
 def _float_to_float(o: Operands, source: DType, to: DType) -> str:
