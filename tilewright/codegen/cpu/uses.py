@@ -1,0 +1,198 @@
+"""Who uses what, and what a tile costs to compute again: the facts that planning builds on.
+
+A tile is *virtual* while it is only a recipe: computing an element of it pulls elements of its
+operands. A tile that has a buffer, a scalar, or a load is where a recipe ends.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tilewright import ops
+from tilewright.ir.core import Block, Function, Op, Param, Result, Value
+from tilewright.passes.axis_info import AxisInfo
+
+__all__ = ["Uses", "defining_op", "pointer_root"]
+
+# Ops whose operands are read at another index than their own.
+_REINDEXING = (
+    ops.Broadcast, ops.ExpandDims, ops.Permute, ops.Reshape, ops.Join, ops.Split, ops.Cat,
+    ops.Gather,
+)  # fmt: skip
+_NEVER_VIRTUAL = (
+    ops.Dot, ops.Reduce, ops.Scan, ops.Sort, ops.Histogram, ops.For, ops.While, ops.If, ops.Call,
+    ops.AtomicRmw, ops.AtomicCas,
+)  # fmt: skip
+_COSTS: dict[type[Op], int] = {
+    ops.Full: 0, ops.Arange: 0, ops.Broadcast: 0, ops.ExpandDims: 0, ops.Permute: 0, ops.Reshape: 1,
+    ops.Hint: 0, ops.Gather: 8, ops.Div: 8, ops.Rem: 8, ops.Sqrt: 8,
+}  # fmt: skip
+CHEAP = 6
+UNAFFORDABLE = 100
+
+
+def defining_op(value: Value) -> Op | None:
+    """Return the op that computes a value (None for a parameter)."""
+    if isinstance(value, Result):
+        return value.op
+    return value if isinstance(value, Op) else None
+
+
+def pointer_root(value: Value) -> Value | None:
+    """Return the parameter that a pointer was computed from, where there is just one."""
+    while True:
+        match value:
+            case ops.PointerAdd(pointer=inner):
+                value = inner
+            case ops.Broadcast(x=inner) | ops.ExpandDims(x=inner) | ops.Reshape(x=inner):
+                value = inner
+            case ops.Permute(x=inner) | ops.Hint(x=inner):
+                value = inner
+            case Param():
+                return value
+            case _:
+                return None
+
+
+class Uses:
+    """Users of every value of a function, and the place of every op."""
+
+    def __init__(self, function: Function, facts: AxisInfo) -> None:
+        self.facts = facts
+        self.users: dict[Value, list[Op]] = defaultdict(list)
+        self.yielded: dict[Value, list[Block]] = defaultdict(list)
+        self.block_of: dict[Op, Block] = {}
+        self.position: dict[Op, int] = {}
+        self.parent: dict[Block, Op] = {}
+        self.stored: set[Value] = set()
+        self._visit(function.body)
+
+    def _visit(self, block: Block) -> None:
+        for position, op in enumerate(block.ops):
+            self.block_of[op] = block
+            self.position[op] = position
+            for operand in op.operands:
+                self.users[operand].append(op)
+            for region in op.regions:
+                self.parent[region] = op
+                self._visit(region)
+        for value in block.yields:
+            self.yielded[value].append(block)
+
+    def is_virtual(self, value: Value) -> bool:
+        """Whether the value is a tile without a buffer."""
+        op = defining_op(value)
+        return (
+            bool(value.shape)
+            and value not in self.stored
+            and op is not None
+            and not self.is_never_virtual(op)
+        )
+
+    def is_never_virtual(self, op: Op) -> bool:
+        """Whether the op's results are more than a recipe for each element."""
+        return isinstance(op, _NEVER_VIRTUAL)
+
+    def place_in(self, op: Op, block: Block) -> int | None:
+        """Return the position in `block` of the op, or of the op of `block` that contains it."""
+        while True:
+            home = self.block_of[op]
+            if home is block:
+                return self.position[op]
+            if home not in self.parent:
+                return None
+            op = self.parent[home]
+
+    def last_pull(self, value: Value, block: Block) -> int:
+        """Return the last position in `block` at which elements of `value` may be computed."""
+        last, seen, waiting = -1, {value}, [value]
+        while waiting:
+            current = waiting.pop()
+            if any(b is block for b in self.yielded[current]):
+                return len(block.ops)
+            for region in self.yielded[current]:
+                inside = (
+                    self.place_in(self.parent[region], block) if region in self.parent else None
+                )
+                last = max(last, -1 if inside is None else inside)
+            for user in self.users[current]:
+                place = self.place_in(user, block)
+                last = max(last, -1 if place is None else place)
+                for result in user.results:
+                    if self.is_virtual(result) and result not in seen:
+                        seen.add(result)
+                        waiting.append(result)
+        return last
+
+    def leaves(self, roots: tuple[Value, ...]) -> Iterator[tuple[Value, bool]]:
+        """Yield what computing `roots` ends at, and whether it is read at the same index."""
+        seen: set[tuple[Value, bool]] = set()
+        waiting = [(value, True) for value in roots]
+        while waiting:
+            value, same_index = item = waiting.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            op = defining_op(value)
+            if not self.is_virtual(value) or op is None:
+                yield item
+                continue
+            if isinstance(op, ops.Load):
+                yield item
+            inner = same_index and not isinstance(op, _REINDEXING)
+            waiting += [(operand, inner) for operand in op.operands]
+
+    def cost(self, value: Value, *, load: int = UNAFFORDABLE) -> int:
+        """Return roughly how many instructions an element of a virtual tile takes.
+
+        `load` is the price of loading consecutive elements again.
+        """
+        total, seen, waiting = 0, {value}, [value]
+        while waiting:
+            current = waiting.pop()
+            op = defining_op(current)
+            if op is None or not self.is_virtual(current):
+                continue
+            own = _COSTS.get(type(op), 1)
+            if isinstance(op, ops.Load):
+                own = load if self._is_consecutive(op) else UNAFFORDABLE
+            total += own
+            fresh = [v for v in op.operands if v not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return total
+
+    def _is_consecutive(self, load: ops.Load) -> bool:
+        return not load.volatile and any(
+            self.facts.contiguity(load.pointer, axis) > 1 for axis in range(load.type.rank)
+        )
+
+    def is_expensive(self, value: Value) -> bool:
+        """Whether to keep the tile in memory rather than compute it inside a loop."""
+        return self.cost(value) > CHEAP
+
+    def is_worth_sharing(self, value: Value) -> bool:
+        """Whether to keep the tile in memory rather than compute it in two nests of a block."""
+        return self.cost(value, load=1) > CHEAP
+
+    def costly_parts(self, value: Value) -> list[Value]:
+        """Return smaller tiles that `value` is spread out from and that are worth keeping.
+
+        Row and column offsets of a tile of addresses are such parts: kept instead of the tile.
+        """
+        parts: list[Value] = []
+        seen, waiting = {value}, [value]
+        while waiting:
+            current = waiting.pop()
+            op = defining_op(current)
+            if op is None or not self.is_virtual(current) or isinstance(op, ops.Load):
+                continue
+            if current is not value and 4 * current.type.size <= value.type.size:
+                if self.is_expensive(current):
+                    parts.append(current)
+                continue
+            fresh = [v for v in op.operands if v not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return parts
