@@ -147,8 +147,8 @@ def test_keys_are_equal_exactly_where_the_code_is():
         ("*fp32", 4096, pointer("fp32")),
         ("*fp32", 4097, pointer("fp32", 1)),
         ("*fp32", None, pointer("fp32")),
-        (tl.pointer_type(tl.int8), 16, pointer("i8")),
-        ("const *fp32", 16, pointer("fp32", const=True)),
+        (tl.pointer_type(tl.int8), 8192, pointer("i8")),
+        ("const *fp32", 8192, pointer("fp32", const=True)),
     ],
 )
 def test_annotations_fix_the_type(annotation, value, expected):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import FunctionType, SimpleNamespace, TracebackType
 from typing import Any
 
@@ -45,8 +46,14 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
         with activate(Eager(machine)):
             return call_eagerly(function, (), arguments)
     except TilewrightError as error:
-        error.at(_location(error.__traceback__))
+        error.at(_location(_kernel_frames(error.__traceback__)))
         raise
+    except RecursionError as error:
+        raise CompileError(
+            "calls are nested too deep",
+            location=_location(islice(_kernel_frames(error.__traceback__), 2)),
+            hint="end the recursion with an `if` on a compile-time argument",
+        ) from None
 
 
 def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -163,10 +170,10 @@ def _call(function: Callable[[], Any]) -> Any:
     return function()
 
 
-def _location(traceback: TracebackType | None) -> Location | None:
-    """Return the innermost place in a kernel that a traceback leads to."""
+def _location(frames: Iterable[tuple[Definition, str, Any]]) -> Location | None:
+    """Return the innermost of some places in kernels, with those that led there."""
     place: Location | None = None
-    for definition, code_name, node in _kernel_frames(traceback):
+    for definition, code_name, node in frames:
         # A lambda or generator is a part of the function around it, not a call.
         is_part = code_name.startswith("<") and place is not None
         caller = place.caller if is_part and place is not None else place
@@ -175,6 +182,7 @@ def _location(traceback: TracebackType | None) -> Location | None:
 
 
 def _kernel_frames(traceback: TracebackType | None) -> Iterator[tuple[Definition, str, Any]]:
+    """The places in kernels that a traceback leads through: function, code and syntax."""
     while traceback is not None:
         namespace, code = traceback.tb_frame.f_globals, traceback.tb_frame.f_code
         if isinstance(namespace, _Globals):

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.errors import CompileError, TilewrightError
 from tilewright.frontend.branches import VALUE, Branches
 from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.definition import Definition
 from tilewright.frontend.pythonic import elements
 from tilewright.frontend.semantic import condition, logical_and, logical_not, logical_or, to_tensor
 from tilewright.frontend.structure import has_tensor
@@ -195,7 +196,13 @@ class Expressions(Branches):
             ) from None
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        return self.expression(node.value)[self.expression(node.slice)]
+        value = self.expression(node.value)
+        if isinstance(value, Definition):
+            raise CompileError(
+                f"`{value.name}` is a kernel, and kernels cannot launch each other",
+                hint=f"call it like a function: {value.name}(...)",
+            )
+        return value[self.expression(node.slice)]
 
     def visit_Slice(self, node: ast.Slice) -> slice:
         parts = (node.lower, node.upper, node.step)

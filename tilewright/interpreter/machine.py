@@ -18,6 +18,10 @@ from tilewright.ops.numerics import Array
 __all__ = ["Interpreter", "MemoryRegion", "interpret"]
 
 
+# Nothing is ever mapped there.
+_FIRST_PAGE = 4096
+
+
 @dataclass(frozen=True)
 class MemoryRegion:
     """A range of addresses that a launch may touch; `name` is the argument it belongs to."""
@@ -120,6 +124,7 @@ class Interpreter:
             raise LaunchError(text, location=location)
 
     def _check(self, addresses: Array, itemsize: int, what: str, *, writing: bool) -> None:
+        self._require_not_null(addresses, what)
         if self._regions is None:
             return
         inside = np.zeros(addresses.shape, np.bool_)
@@ -130,12 +135,34 @@ class Interpreter:
             inside |= (addresses >= region.start) & (addresses <= end)
         if not inside.all():
             address = int(addresses[~inside][0])
+            read_only = self._read_only(address)
+            if read_only is not None:
+                raise LaunchError(
+                    f"`{read_only}` is read-only, and the kernel writes to it",
+                    location=self.location,
+                    hint="pass a copy: `array.copy()`",
+                )
             raise LaunchError(
                 f"out-of-bounds {what} of {itemsize} bytes {self._describe(address)} in program "
                 f"{self.program_id}",
                 location=self.location,
                 hint="check the offsets and the mask against the size of the array",
             )
+
+    def _require_not_null(self, addresses: Array, what: str) -> None:
+        if ((addresses >= 0) & (addresses < _FIRST_PAGE)).any():
+            raise LaunchError(
+                f"{what} through a null pointer in program {self.program_id}",
+                location=self.location,
+                hint="pass an array, or mask the access",
+            )
+
+    def _read_only(self, address: int) -> str | None:
+        """Return the name of the read-only array that an address lies in."""
+        for region in self._regions or ():
+            if 0 <= address - region.start < region.size_bytes and not region.writable:
+                return region.name
+        return None
 
     def _describe(self, address: int) -> str:
         def distance(region: MemoryRegion) -> int:
@@ -146,8 +173,6 @@ class Interpreter:
             return f"at address {address:#x}"
         region = min(self._regions, key=distance)
         offset = address - region.start
-        if 0 <= offset < region.size_bytes and not region.writable:
-            return f"to the read-only `{region.name}`"
         return f"at byte {offset} of `{region.name}`, which has {region.size_bytes} bytes"
 
 

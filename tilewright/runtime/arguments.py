@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, Location
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.frontend.parameters import Parameter
+from tilewright.frontend.tensor import Tensor
 from tilewright.frontend.trace import Constant, Runtime
 from tilewright.ir.types import DTYPES, DType, ElementType, Kind, PointerType, TileType
 from tilewright.runtime.arrays import ArrayView, view_array
@@ -28,6 +29,7 @@ __all__ = [
     "Argument",
     "Specialization",
     "leaves",
+    "null_access",
     "require_memory",
     "specialize",
     "specialize_type",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _ALIGNMENT = 16
+_FIRST_PAGE = 4096  # nothing is ever mapped there
 _I32 = range(-(2**31), 2**31)
 _I64 = range(-(2**63), 2**63)
 _U64 = range(2**64)
@@ -91,6 +94,16 @@ def require_memory(argument: Argument) -> None:
             f"`{argument.name}` is a MockTensor: it has no memory to run on",
             hint="pass an array, or compile with `kernel.warmup(...)`",
         )
+
+
+def null_access(argument: Argument, location: Location | None) -> LaunchError:
+    """Return the error about a null pointer that the kernel accesses at a place."""
+    what = "is None" if argument.view is None else "has no elements"
+    return LaunchError(
+        f"`{argument.name}` {what}, and the kernel accesses it",
+        location=location,
+        hint="pass an array, or mask the access",
+    )
 
 
 # ---- one argument ---------------------------------------------------------------------------
@@ -253,8 +266,11 @@ def _pointer(name: str, element: PointerType, value: Any, *, by_alignment: bool)
     if value is None:
         value = 0
     if isinstance(value, int) and not isinstance(value, bool):
-        if value not in _U64:
-            raise LaunchError(f"`{name}`: {value} is no address")
+        if value not in _U64 or 0 < value < _FIRST_PAGE:
+            raise LaunchError(
+                f"`{name}` is annotated as {element}: {value} is no address",
+                hint="pass the array, or its `data_ptr()`",
+            )
         view, address = None, int(value)
     else:
         view = view_array(value, name)
@@ -335,6 +351,11 @@ def _refused(name: str, value: Any) -> LaunchError:
             hint = "pass a tuple of numbers, or an array: `np.array(...)`"
         case dict():
             hint = "pass its values one by one"
+        case Tensor():
+            return LaunchError(
+                f"`{name}`: a kernel cannot launch another one with its own values",
+                hint="call it like a function: `other(x_ptr, n)`",
+            )
         case complex():
             hint = "pass the real and the imaginary part as two floats"
         case _ if callable(value):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import env
 from tilewright.codegen.cpu.compile import CpuKernel, generate
 from tilewright.codegen.llvm import assembly, compile_to_object, host
-from tilewright.errors import CompileError
+from tilewright.errors import CompileError, Location
 from tilewright.frontend.trace import Runtime, trace
 from tilewright.ir.builder import Emit, rewrite
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.printer import to_text
 from tilewright.ops import Assert
+from tilewright.passes.accessed_parameters import accessed_parameters
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.written_parameters import written_parameters
@@ -71,7 +72,8 @@ def lower(request: Request) -> Lowered:
     with _timed(request, "LLVM IR"):
         kernel = generate(prepare_for_cpu(function), host())
     written = _written_names(request, function)
-    text = kernel.llvm_ir + _launcher_text(request, kernel, written)
+    accessed = _accessed_names(request, function)
+    text = kernel.llvm_ir + _launcher_text(request, kernel, written, accessed)
     if env.debug_level() >= 5:
         tell(assembly(text, host=host()))
     header = {
@@ -79,6 +81,7 @@ def lower(request: Request) -> Lowered:
         "scratch_bytes": kernel.scratch_bytes,
         "assertions": [[text, place and asdict(place)] for text, place in kernel.assertions],
         "written": sorted(written),
+        "accessed": {name: place and asdict(place) for name, place in accessed.items()},
     }
     return Lowered(text, header)
 
@@ -107,12 +110,25 @@ def _without_assertions(function: Function) -> Function:
 
 def _written_names(request: Request, function: Function) -> frozenset[str]:
     """The parameters of the kernel through which it may store; a tuple counts as one."""
-    owners = [
+    owners = _owners(request)
+    return frozenset(owners[position] for position in written_parameters(function))
+
+
+def _accessed_names(request: Request, function: Function) -> dict[str, Location | None]:
+    """The parameters that must not be null; tuples are not looked into."""
+    owners = _owners(request)
+    accessed = accessed_parameters(function)
+    found = ((owners[position], place) for position, place in accessed.items())
+    return {n: place for n, place in found if request.specializations[n].element is not None}
+
+
+def _owners(request: Request) -> list[str]:
+    """For each parameter of the tile IR the one of the kernel that it belongs to."""
+    return [
         name
         for name, known in request.specializations.items()
         for _ in range(_count_runtime(known.traced))
     ]
-    return frozenset(owners[position] for position in written_parameters(function))
 
 
 def _count_runtime(traced: Any) -> int:
@@ -121,8 +137,13 @@ def _count_runtime(traced: Any) -> int:
     return isinstance(traced, Runtime)
 
 
-def _launcher_text(request: Request, kernel: CpuKernel, written: frozenset[str]) -> str:
-    parameters = request.parameters(written)
+def _launcher_text(
+    request: Request,
+    kernel: CpuKernel,
+    written: Collection[str],
+    accessed: Collection[str],
+) -> str:
+    parameters = request.parameters(written, accessed)
     if parameters is None:
         return ""
     return launcher_ir(

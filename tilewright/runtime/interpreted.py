@@ -34,9 +34,11 @@ def run_interpreted(
     an array of unknown size. `device_assert` is always checked, and with `checks_overflow` that no
     sum, difference or product of int32 wraps.
     """
+    if not all(grid):
+        return  # before the sizes that are not 0 are counted through
     machine = Interpreter(grid, _regions(arguments), checks_overflow=checks_overflow)
-    values = {argument.name: _evaluated(argument) for argument in arguments}
     with np.errstate(all="ignore"):
+        values = {argument.name: _evaluated(argument) for argument in arguments}
         for z, y, x in product(*(range(size) for size in reversed(grid))):
             machine.program_id = (x, y, z)
             run_eagerly(function, values, machine)
@@ -57,7 +59,8 @@ def _pointers(arguments: Sequence[Argument]) -> Iterator[Argument]:
 def _region(argument: Argument) -> MemoryRegion | None:
     view = argument.view
     if view is None:
-        return None
+        # None stands for no memory; any other address may be anything.
+        return MemoryRegion(0, 0, argument.name) if argument.value == 0 else None
     require_memory(argument)
     extent = view.extent
     return None if extent is None else MemoryRegion(*extent, argument.name, view.is_writable)

@@ -310,13 +310,17 @@ def jit(
 ) -> Callable[[FunctionType], JITFunction]: ...
 
 
-def jit(
+def jit(  # noqa: PLR0913 - the signature is Triton's
     fn: FunctionType | None = None,
     *,
+    version: str | None = None,
+    repr: Callable[[Any], str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
     do_not_specialize: Iterable[str | int] | None = None,
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+    debug: bool | None = None,
     noinline: bool | None = None,
-    **settings: Any,
+    source: str | None = None,
 ) -> JITFunction | Callable[[FunctionType], JITFunction]:
     """Make a kernel of a function, or a function that kernels call.
 
@@ -339,10 +343,14 @@ def jit(
     def decorate(fn: FunctionType) -> JITFunction:
         return JITFunction(
             fn,
+            version=version,
+            repr=repr,
+            launch_metadata=launch_metadata,
+            debug=debug,
+            source=source,
             do_not_specialize=tuple(do_not_specialize or ()),
             do_not_specialize_on_alignment=tuple(do_not_specialize_on_alignment or ()),
             noinline=bool(noinline),
-            **settings,
         )
 
     return decorate if fn is None else decorate(fn)

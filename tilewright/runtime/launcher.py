@@ -49,12 +49,13 @@ class ArrayParameter:
     """A NumPy array or a PyTorch CPU tensor of one element type.
 
     `divisible_by_16` is what must hold for the address (None: anything); `written` refuses
-    read-only arrays.
+    read-only arrays. Some arrays without elements have the address 0.
     """
 
     dtype_name: str
     divisible_by_16: bool | None = None
     written: bool = True
+    may_be_null: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class AddressParameter:
     """A raw address, given as an int."""
 
     divisible_by_16: bool | None = None
+    may_be_null: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +166,9 @@ def _guarded(code: Code, parameter: LaunchParameter, value: str, entry: int) -> 
     match parameter:
         case ArrayParameter():
             address = code.array_address(value, entry, written=parameter.written)
-            code.guard_divisible(address, parameter.divisible_by_16)
-            return address
+            return _guarded_address(code, parameter, address)
         case AddressParameter():
-            address = code.integer(value)
-            code.guard_divisible(address, parameter.divisible_by_16)
-            return address
+            return _guarded_address(code, parameter, code.integer(value))
         case IntParameter():
             return _guarded_integer(code, parameter, value)
         case FloatParameter():
@@ -179,6 +178,13 @@ def _guarded(code: Code, parameter: LaunchParameter, value: str, entry: int) -> 
         case ConstantParameter():
             _guard_constant(code, parameter.value, value, itertools.count(entry))
             return None
+
+
+def _guarded_address(code: Code, parameter: ArrayParameter | AddressParameter, address: str) -> str:
+    code.guard_divisible(address, parameter.divisible_by_16)
+    if not parameter.may_be_null:
+        code.guard(code.value(f"icmp ne i64 {address}, 0"))
+    return address
 
 
 def _guarded_integer(code: Code, parameter: IntParameter, value: str) -> str:

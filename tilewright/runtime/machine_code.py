@@ -13,7 +13,7 @@ from tilewright import env
 from tilewright.codegen.llvm import LoadedObject, load_object
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import PointerType
-from tilewright.runtime.arguments import Argument, leaves, require_memory, specialize
+from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
 from tilewright.runtime.cache import cached_object, read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launcher import (
@@ -45,6 +45,7 @@ class MachineCode:
         self.scratch_bytes: int = header["scratch_bytes"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
         self.written = frozenset[str](header["written"])
+        self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
         self._lock = threading.Lock()
 
     @property
@@ -64,7 +65,7 @@ class MachineCode:
             return made
 
     def _bound(self, loaded: LoadedObject) -> Callable[..., object] | None:
-        parameters = self.request.parameters(self.written)
+        parameters = self.request.parameters(self.written, self._accessed)
         if parameters is None:
             return None
         launcher = bind_launcher(
@@ -101,11 +102,13 @@ class MachineCode:
     def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Run the kernel on arguments that it was compiled for.
 
-        Raises `LaunchError` for a read-only array that the kernel writes to, and for a
-        `device_assert` that does not hold.
+        Raises `LaunchError` for a read-only array that the kernel writes to, for nothing in place
+        of an array that it surely accesses, and for a `device_assert` that does not hold.
         """
         for argument in leaves(arguments):
             require_memory(argument)
+            if argument.value == 0 and argument.name in self._accessed and all(grid):
+                raise null_access(argument, _location(self._accessed[argument.name]))
             if argument.name.partition("[")[0] in self.written:
                 _require_writable(argument)
         run_packed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tilewright import env
@@ -64,25 +64,34 @@ class Request:
         """The name of its entry in the disk cache."""
         return f"{self.function.name[:60]}-{self.hash}"
 
-    def parameters(self, written: frozenset[str]) -> list[LaunchParameter] | None:
-        """What a launcher in machine code has to check, or None where only Python can."""
+    def parameters(
+        self, written: Collection[str], accessed: Collection[str]
+    ) -> list[LaunchParameter] | None:
+        """What a launcher in machine code has to check, or None where only Python can.
+
+        `written` are the parameters that the kernel stores through, `accessed` those that it must
+        not get as null.
+        """
         checks = [
-            _launch_parameter(known, name in written)
+            _launch_parameter(known, is_written=name in written, may_be_null=name not in accessed)
             for name, known in self.specializations.items()
         ]
         known = [check for check in checks if check is not None]
         return known if len(known) == len(checks) else None
 
 
-def _launch_parameter(known: Specialization, is_written: bool) -> LaunchParameter | None:
+def _launch_parameter(
+    known: Specialization, *, is_written: bool, may_be_null: bool
+) -> LaunchParameter | None:
     element = known.element
     if element is None:
         constant = traced_constant(known.traced)
         return None if constant is None else ConstantParameter(constant.value)
     if isinstance(element, PointerType):
         if known.is_address:
-            return AddressParameter(known.divisible_by_16)
-        return ArrayParameter(element.element_ty.name, known.divisible_by_16, is_written)
+            return AddressParameter(known.divisible_by_16, may_be_null)
+        dtype_name = element.element_ty.name
+        return ArrayParameter(dtype_name, known.divisible_by_16, is_written, may_be_null)
     if element.is_bool():
         return BoolParameter()
     if element.is_floating():

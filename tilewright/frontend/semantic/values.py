@@ -107,12 +107,13 @@ def to_tensor(x: Any) -> Any:
 def as_tensor(x: Any, what: str) -> Tensor:
     """Return `x` as a tensor, or raise; `what` names the function and the argument."""
     result = to_tensor(x)
-    if not isinstance(result, Tensor):
+    if result is None:
         fail(
-            f"{what}: expected a number or a tile, got {type(result).__name__} {result!r}"
-            if result is not None
-            else f"{what}: expected a number or a tile, got None",
+            f"{what}: expected a number or a tile, got None",
+            "an argument that is None is a constant of the kernel: branch on `x is None`",
         )
+    if not isinstance(result, Tensor):
+        fail(f"{what}: expected a number or a tile, got {type(result).__name__} {result!r}")
     return result
 
 
