@@ -24,7 +24,7 @@ from tilewright.ir.types import DTYPES, DType, TileType
 
 __all__ = ["Expressions", "Tile", "full_name"]
 
-MOST_ELEMENTS = 1024
+MOST_ELEMENTS = 2048
 
 FULL_NAMES = {
     "i1": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",

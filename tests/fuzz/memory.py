@@ -97,7 +97,7 @@ class Memory(Expressions):
         self.scopes = [Scope()]
 
     def _choose_sizes(self) -> list[int]:
-        sizes = self.rng.sample([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 32, 33, 64], 3)
+        sizes = self.rng.sample([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 32, 33, 64, 100, 128], 3)
         return [*sizes, self.rng.choice([2, 4, 8, 16])]
 
     def _array(self, prefix: str, dtype: str, data: str = "") -> Array:
