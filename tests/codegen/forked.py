@@ -7,11 +7,12 @@ import tempfile
 import traceback
 
 from tilewright.codegen.llvm import compile_to_object, host
+from tilewright.target import Host
 
 
-def check_in_fork(text: str, *, level: int = 3) -> str | None:
+def check_in_fork(text: str, *, level: int = 3, machine: Host | None = None) -> str | None:
     """Return None where the module compiles, else what the child wrote to stderr."""
-    machine = host()
+    machine = machine or host()
     with tempfile.TemporaryFile() as report:
         child = os.fork()
         if child == 0:

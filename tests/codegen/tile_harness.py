@@ -85,7 +85,7 @@ def run_both(
     types = [TileType(d, a.shape) for d, a in zip(kinds, arrays, strict=True)]  # type: ignore[arg-type]
     function = tile_function(types, build)
     sides = []
-    for run in (lambda f, a: interpret(f, a), run_on_cpu):
+    for run in (interpret, run_on_cpu):
         # A result may overrun only into the guard, which must stay as it is.
         inputs = [np.ascontiguousarray(a).copy() for a in arrays]
         outputs = [np.full(t.size + 64, 1, t.element.numpy) for t in function.results]  # type: ignore[attr-defined]
