@@ -10,6 +10,7 @@ from tests.codegen.tile_harness import tile_function
 from tilewright import ops
 from tilewright.codegen.cpu.compile import generate
 from tilewright.codegen.llvm import assembly, host
+from tilewright.errors import Unsupported
 from tilewright.ir.core import OPS
 from tilewright.ir.types import DTYPES, TileType
 from tilewright.ops.elementwise import Elementwise
@@ -37,9 +38,16 @@ def test_a_few_ops_on_lesser_machines():
 
 
 @x86_only
+def test_fp16_needs_its_conversions(monkeypatch):
+    monkeypatch.setattr(tile_harness, "host", lambda: lesser_x86("sse"))
+    with pytest.raises(Unsupported, match="F16C"):
+        all_ops.test_elementwise(ops.Add, DTYPES["fp16"], [{}])
+
+
+@x86_only
 @pytest.mark.slow
-@pytest.mark.usefixtures("lesser_machine")
-def test_every_op_on_lesser_machines():
+def test_every_op_with_avx2(monkeypatch):
+    monkeypatch.setattr(tile_harness, "host", lambda: lesser_x86("avx2"))
     for case in all_ops.elementwise_cases():
         all_ops.test_elementwise(*case.values)
     for dtype in DTYPES.values():

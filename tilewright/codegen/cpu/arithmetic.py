@@ -19,7 +19,7 @@ from tilewright.codegen.cpu.code import (
     mangled,
     vector,
 )
-from tilewright.errors import InternalError
+from tilewright.errors import InternalError, Unsupported
 from tilewright.ir.core import Op
 from tilewright.ir.types import DType, PointerType
 
@@ -390,6 +390,12 @@ def _float_to_float(o: Operands, source: DType, to: DType) -> str:
         return o.texts[0]
     if {source.name, to.name} - {"fp16", "fp32", "fp64"}:
         raise InternalError(f"a cast from {source} to {to} reached the CPU target")
+    if "fp16" in {source.name, to.name} and o.code.is_x86 and "f16c" not in o.code.features:
+        raise Unsupported(
+            "fp16 on an x86 processor without the F16C instructions",
+            location=o.op.location,
+            hint="use bf16 or fp32 there",
+        )
     wider = to.primitive_bitwidth > source.primitive_bitwidth
     return o.convert("fpext" if wider else "fptrunc", o.texts[0], o.scalar, llvm_type(to))
 
