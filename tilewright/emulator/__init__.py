@@ -1,0 +1,16 @@
+"""Runs the generated PTX on the CPU, for all threads of some blocks at once, with NumPy."""
+
+from tilewright.emulator.emulator import Emulator
+from tilewright.emulator.program import EmulatorError
+from tilewright.emulator.report import Finding, LineCounts, Report
+from tilewright.emulator.tensor_map import TensorMap, encode_tensor_map
+
+__all__ = [
+    "Emulator",
+    "EmulatorError",
+    "Finding",
+    "LineCounts",
+    "Report",
+    "TensorMap",
+    "encode_tensor_map",
+]

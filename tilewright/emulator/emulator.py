@@ -1,0 +1,336 @@
+"""Launching kernels of a PTX text on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tilewright.emulator import instructions as instruction_set
+from tilewright.emulator.binding import HANDLERS, Binder, numpy_type
+from tilewright.emulator.floats import Array
+from tilewright.emulator.groups import Group, Outcome, Step
+from tilewright.emulator.instructions.control import guarded
+from tilewright.emulator.machine import Machine, Shape
+from tilewright.emulator.memory import Buffer, GlobalMemory
+from tilewright.emulator.parser import parse
+from tilewright.emulator.profile import Profile
+from tilewright.emulator.program import (
+    Address,
+    EmulatorError,
+    Instruction,
+    Kernel,
+    Operand,
+    Pair,
+    Parameter,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewright.emulator.races import RaceDetector
+from tilewright.emulator.report import Report
+from tilewright.emulator.scheduler import Scheduler
+from tilewright.emulator.tensor_map import TensorMap
+
+__all__ = ["Argument", "Emulator"]
+
+Argument = Any  # a NumPy array, a number, a TensorMap, or bytes
+_THREADS_AT_ONCE = 8192
+_SHARED_AT_ONCE = 64 << 20
+_LARGEST_BLOCK = 1024
+_HANDLED = instruction_set.__all__
+
+
+class Emulator:
+    """Runs the kernels of a PTX text.
+
+    Example:
+        ```python
+        report = Emulator(ptx).launch("add", grid=(4,), block=(128,), arguments=[x, y, out, 500])
+        print(report)
+        ```
+    """
+
+    def __init__(self, ptx_text: str) -> None:
+        self.module = parse(ptx_text)
+
+    def launch(
+        self,
+        kernel_name: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[Argument],
+        *,
+        shared_bytes: int = 0,
+        races: bool = False,
+        uninitialised: bool = False,
+        profile: bool = False,
+        names: Sequence[str] = (),
+        buffers: Sequence[Array] = (),
+        output: Callable[[str], None] | None = None,
+    ) -> Report:
+        """Run a kernel for every block of the grid and return what was seen.
+
+        Args:
+            kernel_name: The name of the entry.
+            grid: Blocks along x, y, z.
+            block: Threads along x, y, z.
+            arguments: NumPy arrays (passed by their address), numbers, NumPy scalars (by their
+                bits), `TensorMap`s, or bytes.
+            shared_bytes: Dynamic shared memory of a block.
+            races: Look for races in shared memory and missing proxy fences; one block at a time.
+            uninitialised: Look for reads of shared memory that nothing has written.
+            profile: Count bank conflicts and global sectors by source line.
+            names: What messages call the arguments; the parameters' names if left out.
+            buffers: More arrays that the kernel reaches through pointers in memory.
+            output: Takes the text of `printf`; collected in the report in any case.
+
+        Raises:
+            EmulatorError: The kernel does what it must not: an access out of bounds or misaligned,
+                a deadlock, a failed assertion, an instruction that is not modelled.
+        """
+        kernel = self._kernel(kernel_name)
+        started = time.perf_counter()
+        report = Report(kernel_name)
+        memory, parameters = GlobalMemory(), _Parameters(kernel, names)
+        for argument in parameters.pack(arguments):
+            memory.add(argument)
+        for i, array in enumerate(buffers):
+            memory.add(Buffer.of(array, f"buffer {i}"))
+        symbols = _place_variables(self.module.variables, memory)
+        watched = races or uninitialised
+        shape = _shape(kernel, grid, block, shared_bytes, one_block=watched)
+        external = [v for v in self.module.variables if v.space == "shared"]
+        machine = Machine(_with_variables(kernel, external), shape, memory, symbols, parameters.raw)
+        if watched:
+            machine.races = RaceDetector(
+                machine.width, machine.shared_bytes, races=races, uninitialised=uninitialised
+            )
+        machine.profile = Profile() if profile else None
+        machine.print = _collector(report, output)
+        with np.errstate(all="ignore"):
+            _run(machine, report)
+        if machine.races is not None:
+            report.findings = list(machine.races.findings.values())
+        if machine.profile is not None:
+            report.lines = machine.profile.lines
+        report.seconds = time.perf_counter() - started
+        return report
+
+    def _kernel(self, name: str) -> Kernel:
+        if name not in self.module.kernels:
+            known = ", ".join(self.module.kernels) or "none"
+            raise EmulatorError(f"there is no kernel `{name}`; there are: {known}")
+        return self.module.kernels[name]
+
+
+def _collector(report: Report, output: Callable[[str], None] | None) -> Callable[[str], None]:
+    def collect(text: str) -> None:
+        report.output += text
+        if output is not None:
+            output(text)
+
+    return collect
+
+
+def _with_variables(kernel: Kernel, variables: Sequence[Variable]) -> Kernel:
+    """Return the kernel with the module's shared variables that it names."""
+    own = {variable.name for variable in kernel.variables}
+    used = {
+        symbol for instruction in kernel.instructions for symbol in _symbols(instruction.operands)
+    }
+    more = [v for v in variables if v.name not in own and v.name in used]
+    return Kernel(
+        kernel.name,
+        kernel.parameters,
+        kernel.instructions,
+        kernel.labels,
+        kernel.branch_targets,
+        [*kernel.variables, *more],
+        kernel.directives,
+    )
+
+
+def _symbols(operands: Sequence[Operand]) -> list[str]:
+    found: list[str] = []
+    for operand in operands:
+        match operand:
+            case Symbol(name):
+                found.append(name)
+            case Address(base, _, rest):
+                found += _symbols([base, *rest])
+            case Vector(items):
+                found += _symbols(items)
+    return found
+
+
+def _registers(operands: Sequence[Operand]) -> set[str]:
+    found: set[str] = set()
+    for operand in operands:
+        match operand:
+            case Register(name):
+                found.add(name)
+            case Address(base, _, rest):
+                found |= _registers([base, *rest])
+            case Vector(items):
+                found |= _registers(items)
+            case Pair(first, second):
+                found |= _registers([first, second])
+    return found
+
+
+def _shape(
+    kernel: Kernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int, *, one_block: bool
+) -> Shape:
+    def three(sizes: Sequence[int]) -> tuple[int, int, int]:
+        x, y, z = (*sizes, 1, 1, 1)[:3]
+        return x, y, z
+
+    grid_shape, block_shape = three(grid), three(block)
+    threads = int(np.prod(block_shape))
+    if not 1 <= threads <= _LARGEST_BLOCK:
+        raise EmulatorError(f"a block has 1 to {_LARGEST_BLOCK} threads, not {threads}")
+    required = kernel.directives.get("reqntid")
+    if required is not None and three(required) != block_shape:
+        raise EmulatorError(f"`{kernel.name}` requires blocks of {required}, not {block_shape}")
+    largest = kernel.directives.get("maxntid")
+    if largest is not None and threads > int(np.prod(largest)):
+        raise EmulatorError(f"`{kernel.name}` allows {int(np.prod(largest))} threads a block")
+    at_once = _THREADS_AT_ONCE // threads
+    at_once = min(at_once, _SHARED_AT_ONCE // max(shared_bytes, 1), int(np.prod(grid_shape)))
+    return Shape(grid_shape, block_shape, 1 if one_block else max(1, at_once), shared_bytes)
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+class _Parameters:
+    """The parameter space of a launch."""
+
+    def __init__(self, kernel: Kernel, names: Sequence[str]) -> None:
+        self.kernel, self.names = kernel, names
+        last = kernel.parameters[-1] if kernel.parameters else None
+        size = last.offset + last.size_bytes if last is not None else 0
+        self.raw: Array = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
+
+    def pack(self, arguments: Sequence[Argument]) -> list[Buffer]:
+        """Write the arguments; return the buffers that they lead to."""
+        parameters = self.kernel.parameters
+        if len(arguments) != len(parameters):
+            raise EmulatorError(
+                f"`{self.kernel.name}` has {len(parameters)} parameters, not {len(arguments)}"
+            )
+        buffers = []
+        for i, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
+            name = self.names[i] if i < len(self.names) else parameter.name
+            if isinstance(argument, TensorMap):
+                buffers.append(Buffer.of(argument.array, name))
+            elif isinstance(argument, np.ndarray) and argument.ndim:
+                buffers.append(Buffer.of(argument, name))
+            raw = _argument_bytes(parameter, argument)
+            start = parameter.offset
+            if len(raw) > parameter.size_bytes:
+                raise EmulatorError(f"argument `{name}` has {len(raw)} bytes, too many")
+            self.raw[start : start + len(raw)] = np.frombuffer(raw, np.uint8)
+        return buffers
+
+
+def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
+    if isinstance(argument, TensorMap):
+        return argument.encode()
+    if isinstance(argument, bytes):
+        return argument
+    if isinstance(argument, np.ndarray) and argument.ndim:
+        return int(argument.ctypes.data).to_bytes(8, "little")
+    if isinstance(argument, np.generic | np.ndarray):
+        return argument.tobytes()
+    if isinstance(argument, float):
+        kind = {2: np.float16, 4: np.float32, 8: np.float64}[parameter.size_bytes]
+        return np.asarray(argument, kind).tobytes()
+    mask = (1 << 8 * parameter.size_bytes) - 1
+    return (int(argument) & mask).to_bytes(parameter.size_bytes, "little")
+
+
+def _place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:
+    """Put the module's variables into global memory; return their addresses."""
+    placed: dict[str, tuple[Variable, Buffer]] = {}
+    for variable in variables:
+        if variable.space in {"global", "const"} and not variable.is_external:
+            dtype = numpy_type(variable.type)
+            storage = np.zeros(max(variable.count, 1) * dtype.itemsize + 256, np.uint8)
+            first = -storage.ctypes.data % 256
+            view = storage[first : first + variable.count * dtype.itemsize]
+            placed[variable.name] = variable, Buffer.of(view, variable.name)
+    symbols = {name: buffer.start for name, (_, buffer) in placed.items()}
+    for variable, buffer in placed.values():
+        dtype = numpy_type(variable.type)
+        for i, value in enumerate(variable.values):
+            number = symbols[value.name] + value.offset if isinstance(value, Symbol) else value
+            mask = (1 << 8 * dtype.itemsize) - 1
+            raw = (
+                np.asarray(number, dtype).tobytes()
+                if isinstance(number, float)
+                else (number & mask).to_bytes(dtype.itemsize, "little")
+            )
+            start = i * dtype.itemsize
+            buffer.data[start : start + dtype.itemsize] = np.frombuffer(raw, np.uint8)
+        memory.add(buffer)
+    return symbols
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def _bind(machine: Machine) -> list[Step]:
+    """Turn the instructions into functions."""
+    binder, steps = Binder(machine), []
+    for pc, instruction in enumerate(machine.kernel.instructions):
+        handler = HANDLERS.get(instruction.opcode)
+        if handler is None:
+            raise EmulatorError(
+                f"the emulator does not know the instruction `{instruction.opcode}`, "
+                + instruction.place()
+            )
+        try:
+            step = guarded(binder, instruction, pc, handler(binder, instruction, pc))
+        except EmulatorError as error:
+            raise EmulatorError(f"{error.message}\n  {instruction.place()}") from None
+        except (IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
+            raise EmulatorError(
+                f"the emulator cannot read the instruction ({error})\n  {instruction.place()}"
+            ) from error
+        if machine.races is not None and instruction.opcode != "wgmma":
+            step = _watched(machine, instruction, step)
+        steps.append(step)
+    return [*steps, machine.end_threads]
+
+
+def _watched(machine: Machine, instruction: Instruction, step: Step) -> Step:
+    """Look at the registers of an instruction while products are in flight."""
+    registers = _registers(instruction.operands)
+    by_line = {item.line: item for item in machine.kernel.instructions}
+
+    def run(group: Group) -> Outcome:
+        for item in machine.asynchronous.products:
+            used = item.registers & registers
+            if used and machine.races is not None and (item.mask & group.mask).any():
+                machine.races.check_registers(instruction, by_line[item.line], min(used))
+        return step(group)
+
+    return run
+
+
+def _run(machine: Machine, report: Report) -> None:
+    steps = _bind(machine)
+    x, y, z = machine.shape.grid
+    blocks = [(i, j, k) for k, j, i in product(range(z), range(y), range(x))]
+    for first in range(0, len(blocks), machine.blocks):
+        machine.start(blocks[first : first + machine.blocks])
+        scheduler = Scheduler(machine, machine.kernel.instructions, steps)
+        scheduler.run()
+        report.instructions += scheduler.instructions_run
+        report.thread_instructions += scheduler.thread_instructions
