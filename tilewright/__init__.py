@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright import language, testing
 from tilewright.errors import (
     CompileError,
+    CompileTimeAssertionFailure,
     InternalError,
     LaunchError,
     TilewrightError,
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Autotuner",
     "CompileError",
+    "CompileTimeAssertionFailure",
     "Config",
     "Heuristics",
     "InternalError",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "CompileError",
+    "CompileTimeAssertionFailure",
     "InternalError",
     "LaunchError",
     "Location",
@@ -89,6 +90,10 @@ def _rebuild(
 
 class CompileError(TilewrightError):
     """The kernel does something the language does not allow."""
+
+
+class CompileTimeAssertionFailure(CompileError):
+    """A `tl.static_assert` does not hold: the kernel refuses these compile-time arguments."""
 
 
 class LaunchError(TilewrightError):

@@ -3,7 +3,7 @@ import pytest
 
 import tilewright.language as tl
 from tests.language.eager import array, scalar, tile
-from tilewright.errors import CompileError, LaunchError
+from tilewright.errors import CompileError, CompileTimeAssertionFailure, LaunchError
 from tilewright.frontend.context import Eager, activate
 from tilewright.interpreter import Interpreter
 
@@ -40,7 +40,7 @@ def test_assertions(machine):
     tl.assume(scalar(1, "i32") > 0)
     tl.assume(True)
     tl.static_assert(True, "fine")
-    with pytest.raises(CompileError, match="static_assert: not so"):
+    with pytest.raises(CompileTimeAssertionFailure, match="static_assert: not so"):
         tl.static_assert(False, "not so")
 
 

@@ -240,6 +240,17 @@ def test_what_does_not_fit_is_skipped(monkeypatch):
     assert x.tolist() == [3] * 4
 
 
+def test_what_a_kernel_refuses_is_skipped():
+    def add_even(x_ptr, n, STEP: tl.constexpr):
+        tl.static_assert(STEP % 2 == 0, "only even steps")
+        tl.store(x_ptr + tl.program_id(0), STEP)
+
+    kernel = tw.autotune(steps(1, 2, 3), ["n"])(tw.jit(add_even))
+    x = np.zeros(4, np.float32)
+    kernel[(4,)](x, 4)
+    assert x.tolist() == [2] * 4
+
+
 def test_when_nothing_fits(monkeypatch):
     failing(monkeypatch, Unsupported("needs too much"), {1, 2})
     with pytest.raises(LaunchError, match=r"(?s)none of the conf.*STEP: 1.*needs.*STEP: 2.*needs"):

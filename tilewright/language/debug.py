@@ -38,7 +38,11 @@ def static_print(
 
 @builtin
 def static_assert(cond: Any, msg: str = "") -> None:
-    """Raise `CompileError` with `msg` unless the compile-time condition `cond` holds."""
+    """Raise `CompileTimeAssertionFailure` with `msg` unless the compile-time `cond` holds.
+
+    Autotuning passes over the configurations for which it does not. Raises `CompileError` where
+    `cond` is known only when the kernel runs.
+    """
     diagnostics.static_assert(cond, msg)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import LaunchError, Unsupported
+from tilewright.errors import CompileTimeAssertionFailure, LaunchError, Unsupported
 from tilewright.runtime.config import Config
 from tilewright.runtime.constants import constant_text
 from tilewright.runtime.deferred import Deferred
@@ -113,8 +113,8 @@ class Trials:
     def best(self, configs: Sequence[Config], progress: Progress) -> Config:
         """Return the fastest of these configurations.
 
-        Those that need more than the machine has are left out. Raises `LaunchError` if none is
-        left.
+        Those that need more than the machine has, and those that a `static_assert` of the kernel
+        refuses, are left out. Raises `LaunchError` if none is left.
         """
         stored = {config: self._stored(config) for config in configs}
         kernels = self._compiled([config for config, times in stored.items() if times is None])
@@ -148,7 +148,7 @@ class Trials:
         """Note that a configuration does not fit; name it in what else goes wrong with it."""
         try:
             yield
-        except (Unsupported, MemoryError) as error:
+        except (Unsupported, CompileTimeAssertionFailure, MemoryError) as error:
             self.failures[config] = error
         except Exception as error:
             error.add_note(f"while tuning {self.kernel.name} with {config}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import CompileTimeAssertionFailure
 from tilewright.frontend.emit import emit, emit_all
 from tilewright.frontend.semantic.casts import to_bool
 from tilewright.frontend.semantic.comparison import condition
@@ -41,14 +42,14 @@ def device_assert(cond: Any, message: Any = "", mask: Any = None) -> None:
 
 
 def static_assert(cond: Any, message: Any = "") -> None:
-    """Raise unless a compile-time condition holds."""
+    """Raise `CompileTimeAssertionFailure` unless a compile-time condition holds."""
     if isinstance(cond, Tensor) and constant_array(cond.value) is None:
         fail(
             f"static_assert: the condition is known only when the kernel runs ({describe(cond)})",
             "use tl.device_assert",
         )
     if not cond:
-        fail(f"static_assert: {message}" if message else "static_assert: the condition is false")
+        raise CompileTimeAssertionFailure(f"static_assert: {message or 'the condition is false'}")
 
 
 def assume(cond: Any) -> None:
