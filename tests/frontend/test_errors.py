@@ -476,20 +476,23 @@ def test_construct_is_refused(start):
 
 
 def test_unused_result():
-    def moved(p):
-        return p
-
-    moved.__tilewright_builtin__ = True
-    moved.must_use_result = True
+    @kernel
+    def f(x_ptr):
+        block = tl.make_block_ptr(x_ptr, (8,), (1,), (0,), (4,), (0,))
+        tl.advance(block, (4,))
 
     @kernel
-    def f(n):
-        moved(n)
-        return n
+    def g(x_ptr):
+        block = tl.make_block_ptr(x_ptr, (8,), (1,), (0,), (4,), (0,))
+        block.advance((4,))
 
-    with pytest.raises(CompileError, match="the result of `moved` is not used") as raised:
-        ir_of(f, 3)
-    assert raised.value.hint == "assign it: x = moved(n)"
+    for function, hint in (
+        (f, "assign it: block = tl.advance(block, (4,))"),
+        (g, "assign it: block = block.advance((4,))"),
+    ):
+        with pytest.raises(CompileError, match="the result of `advance` is not used") as raised:
+            ir_of(function, np.zeros(8, np.float32))
+        assert raised.value.hint == hint
 
 
 def test_recursion_that_does_not_stop():

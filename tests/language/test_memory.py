@@ -168,6 +168,9 @@ def test_a_block_pointer_loads_a_window(matrix):
     moved = tl.advance(block, (-1, -2))
     assert array(tl.load(moved)).tolist() == matrix[0:2, 0:3].tolist()
     assert block.dtype == pointer(matrix).dtype
+    assert array(block.advance((-1, -2)).load()).tolist() == matrix[0:2, 0:3].tolist()
+    moved.store(1.0)
+    assert (matrix[0:2, 0:3] == 1).all()
 
 
 def test_boundaries_on_both_sides(matrix):

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from tilewright.frontend.constexpr import constexpr, unwrap
 
-__all__ = ["builtin", "is_builtin"]
+__all__ = ["builtin", "is_builtin", "must_use_result"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +28,12 @@ def builtin(function: Callable[P, R]) -> Callable[P, R]:
 
     wrapper.__tilewright_builtin__ = True  # type: ignore[attr-defined]
     return cast("Callable[P, R]", wrapper)
+
+
+def must_use_result(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function that changes nothing: a kernel that drops its result is refused."""
+    function.must_use_result = True  # type: ignore[attr-defined]
+    return function
 
 
 def is_builtin(function: object) -> bool:

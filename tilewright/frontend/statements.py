@@ -168,12 +168,17 @@ class Visitor(Loops):
             return
         with self.at(node.value):
             function, _ = self.call(node.value)
-            unused = getattr(function, "must_use_result", None)
-            if unused:
-                name = getattr(function, "__name__", repr(function))
-                message = f"the result of `{name}` is not used"
-                message = unused if isinstance(unused, str) else message
-                raise CompileError(message, hint=f"assign it: x = {ast.unparse(node.value)}")
+            if getattr(function, "must_use_result", False):
+                raise CompileError(
+                    f"the result of `{function.__name__}` is not used",
+                    hint=f"assign it: {self._subject(node.value)} = {ast.unparse(node.value)}",
+                )
+
+    def _subject(self, call: ast.Call) -> str:
+        """Return the variable that a call is about, `x` of `x.f(y)` and of `f(x, y)`."""
+        owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        candidates = [node.id for node in (*owner, *call.args) if isinstance(node, ast.Name)]
+        return next((name for name in candidates if name in self.names), "x")
 
     def visit_Pass(self, node: ast.Pass) -> None:
         """Nothing to do."""

@@ -1,8 +1,8 @@
 """The runtime value that a kernel sees: a scalar or a tile.
 
 `Tensor` carries a value of the IR and no meaning of its own. Its operators and member functions are
-those of the semantic layer and of the language, which register themselves with `tensor_operator`
-and `tensor_member`.
+those of the semantic layer and of the language, which register themselves with `tensor_operator`,
+`tensor_member` and `member_of`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.ir.types import DType, ElementType, TileType
 from tilewright.ops import Cast, Elementwise, Full, MathFunction
 from tilewright.ops.numerics import Array, widen
 
-__all__ = ["BlockType", "Tensor", "constant_array", "tensor_member", "tensor_operator"]
+__all__ = ["BlockType", "Tensor", "constant_array", "member_of", "tensor_member", "tensor_operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,26 @@ def tensor_operator(name: str) -> Callable[[F], F]:
     return register
 
 
+def member_of(*kinds: type) -> Callable[[F], F]:
+    """Make `function(x, ...)` also `x.function(...)` for values of these kinds."""
+
+    def register(function: F) -> F:
+        @functools.wraps(function, updated=())
+        def member(self: Any, *args: Any, **named: Any) -> Any:
+            return function(self, *args, **named)
+
+        member.__tilewright_builtin__ = True  # type: ignore[attr-defined]
+        member.must_use_result = getattr(function, "must_use_result", False)  # type: ignore[attr-defined]
+        for kind in kinds:
+            setattr(kind, function.__name__, member)
+        return function
+
+    return register
+
+
 def tensor_member(function: F) -> F:
-    """Make `function(x, ...)` also `x.function(...)`."""
-
-    @functools.wraps(function, updated=())
-    def member(self: Tensor, *args: Any, **named: Any) -> Any:
-        return function(self, *args, **named)
-
-    member.__tilewright_builtin__ = True  # type: ignore[attr-defined]
-    setattr(Tensor, function.__name__, member)
-    return function
+    """Make `function(x, ...)` also `x.function(...)` for tensors."""
+    return member_of(Tensor)(function)
 
 
 def _binary(name: str) -> Callable[[Tensor, Any], Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.builtin import builtin
+from tilewright.frontend.builtin import builtin, must_use_result
 from tilewright.frontend.semantic import BlockPointer, block_pointer
 from tilewright.frontend.semantic import memory as semantic
-from tilewright.frontend.tensor import Tensor, tensor_member
+from tilewright.frontend.tensor import Tensor, member_of, tensor_member
 from tilewright.ops import AtomicKind
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@tensor_member
+@member_of(Tensor, BlockPointer)
 @builtin
 def load(
     pointer: Any,
@@ -47,7 +47,7 @@ def load(
     )
 
 
-@tensor_member
+@member_of(Tensor, BlockPointer)
 @builtin
 def store(
     pointer: Any,
@@ -77,7 +77,8 @@ def make_block_ptr(
     return block_pointer.make_block_ptr(base, shape, strides, offsets, block_shape, order)
 
 
-@tensor_member
+@member_of(Tensor, BlockPointer)
+@must_use_result
 @builtin
 def advance(base: Any, offsets: Any) -> BlockPointer:
     """Return a block pointer moved by `offsets` elements along each axis."""
