@@ -7,7 +7,7 @@ the bits.
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.codegen.cpu.code import Code, dtype, llvm_type
+from tilewright.codegen.code import Code, dtype, llvm_type
 from tilewright.ir.types import DType
 
 __all__ = ["write_cas", "write_rmw"]

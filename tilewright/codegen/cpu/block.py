@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.codegen.cpu.arithmetic import lower
-from tilewright.codegen.cpu.code import Code, Element, llvm_type
+from tilewright.codegen.arithmetic import lower
+from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, print_line, printed
 from tilewright.codegen.cpu.nest import Nest, ReduceRoot, StoreRoot, write_nest
 from tilewright.codegen.cpu.plan import Planner

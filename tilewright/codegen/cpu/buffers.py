@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.codegen.cpu.code import memory_type
+from tilewright.codegen.code import memory_type
 from tilewright.ir.core import Value
 from tilewright.ir.types import TileType
 

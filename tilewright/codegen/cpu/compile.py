@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.cpu.block import BlockWriter
-from tilewright.codegen.cpu.code import Code, Element, llvm_type
 from tilewright.codegen.cpu.plan import Planner
 from tilewright.codegen.llvm import module_header
 from tilewright.errors import Location

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.codegen.cpu.code import Code, Element, mangled, vector
+from tilewright.codegen.code import Code, Element, mangled, vector
 from tilewright.ir.types import DTYPES, ElementType
 
 __all__ = ["LaneMemory"]

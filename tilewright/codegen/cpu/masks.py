@@ -8,7 +8,7 @@ scalar test before the loops, which then run without masks.
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.codegen.cpu.code import Element
+from tilewright.codegen.code import Element
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.ir.core import Value
 from tilewright.ops.elementwise import Predicate

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright import ops
+from tilewright.codegen.code import Code, Element, constant_text, llvm_type, memory_type, vector
 from tilewright.codegen.cpu.buffers import Buffer
-from tilewright.codegen.cpu.code import Code, Element, constant_text, llvm_type, memory_type, vector
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot, guarded
 from tilewright.codegen.cpu.masks import fullness
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller

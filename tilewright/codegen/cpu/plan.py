@@ -22,7 +22,7 @@ from tilewright import ops
 from tilewright.codegen.cpu.buffers import Arena, Buffer
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot
 from tilewright.codegen.cpu.nest import FillRoot, Nest, ReduceRoot, Root, StoreRoot
-from tilewright.codegen.cpu.uses import Uses, defining_op, pointer_root
+from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Block, Effect, Function, Op, Param, Value
 from tilewright.passes.axis_info import AxisInfo
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright import ops
-from tilewright.codegen.cpu.arithmetic import lower
-from tilewright.codegen.cpu.buffers import Buffer
-from tilewright.codegen.cpu.code import (
+from tilewright.codegen.arithmetic import lower
+from tilewright.codegen.code import (
     Code,
     Element,
     constant_text,
@@ -26,6 +25,7 @@ from tilewright.codegen.cpu.code import (
     memory_type,
     vector,
 )
+from tilewright.codegen.cpu.buffers import Buffer
 from tilewright.codegen.cpu.lane_memory import LaneMemory
 from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value

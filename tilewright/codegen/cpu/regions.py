@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.codegen.cpu.arithmetic import lower
-from tilewright.codegen.cpu.code import Element, dtype, llvm_type, vector
+from tilewright.codegen.arithmetic import lower
+from tilewright.codegen.code import Element, dtype, llvm_type, vector
 from tilewright.codegen.cpu.pull import Puller
 from tilewright.errors import Unsupported
 from tilewright.ir.core import Block, Effect, Op, Value

@@ -6,7 +6,7 @@ from tilewright import ops
 from tilewright.codegen.cpu.effects import AtomicRoot, HistogramRoot, PrintRoot
 from tilewright.codegen.cpu.nest import FillRoot, Nest, ReduceRoot, StoreRoot
 from tilewright.codegen.cpu.pull import Puller
-from tilewright.codegen.cpu.uses import Uses, defining_op
+from tilewright.codegen.uses import Uses, defining_op
 from tilewright.ir.core import Value
 from tilewright.ir.types import PointerType
 

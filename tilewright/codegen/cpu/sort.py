@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.codegen.cpu.code import memory_type
+from tilewright.codegen.code import memory_type
 from tilewright.ir.types import DType
 
 __all__ = ["sort_function"]

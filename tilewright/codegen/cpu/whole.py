@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from tilewright import ops
+from tilewright.codegen.code import Element, dtype, llvm_type
 from tilewright.codegen.cpu.buffers import Arena, Buffer
-from tilewright.codegen.cpu.code import Element, dtype, llvm_type
 from tilewright.codegen.cpu.matmul import dot_function
 from tilewright.codegen.cpu.matmul_shape import DotShape, DotTarget
 from tilewright.codegen.cpu.matmul_shape import Element as DotElement

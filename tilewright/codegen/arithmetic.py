@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tilewright import ops
-from tilewright.codegen.cpu.code import (
+from tilewright.codegen.code import (
     Code,
     Element,
     constant_text,
