@@ -38,6 +38,9 @@ MATH = [
 ]  # fmt: skip
 
 
+MOST_ATOMIC_ELEMENTS = 256  # the interpreter takes them one by one
+
+
 @dataclass
 class Array:
     """An array of the launch: who uses it how, and how many elements that takes."""
@@ -334,7 +337,9 @@ class Memory(Expressions):
                 value = self.small_float(tile, 128, dtype)
         elif tile.is_float:
             return
-        if value is None or (value.size * self.programs > 128 and dtype.name in {"bf16", "fp16"}):
+        if value is None or value.size > MOST_ATOMIC_ELEMENTS:
+            return
+        if value.size * self.programs > 128 and dtype.name in {"bf16", "fp16"}:
             return
         if dtype.name == "bf16" and kind == "add":
             value = self.small_float(value, 1, dtype)
@@ -359,7 +364,7 @@ class Memory(Expressions):
         dtype, shape = DTYPES[array.dtype], tile.shape if self.chance(0.5) else self.shape()
         kinds = ["add", "max", "min", "xchg", "cas"] + ["and", "or", "xor"] * dtype.is_int()
         kind, value = self.rng.choice(kinds), self.filled(tile, shape, dtype)
-        if value.shape != shape or value.dtype is not dtype:
+        if value.shape != shape or value.dtype is not dtype or value.size > MOST_ATOMIC_ELEMENTS:
             return
         offsets = self.offsets(shape, distinct=True)
         mask, last = self.mask(offsets, shape)
