@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Block, Function, Op, Param, Value
 
-__all__ = ["Builder", "Emit", "Rule", "clone_block", "clone_op", "rewrite", "rewrite_block"]
+__all__ = ["Builder", "Emit", "Rule", "clone_op", "rewrite", "rewrite_block", "with_fields"]
+
+_AnyOp = TypeVar("_AnyOp", bound=Op)
 
 Emit = Callable[[Op], Op]
 """Appends an op and returns it."""
@@ -75,15 +79,19 @@ def rewrite_block(block: Block, rule: Rule, known: dict[Value, Value]) -> Block:
                     raise InternalError(message, location=old.location)
                 new[before] = after
     out.yields = tuple(new.get(v, v) for v in block.yields)
-    unchanged = len(out.ops) == len(block.ops) and all(map(_is, out.ops, block.ops))
-    return block if unchanged and all(map(_is, out.yields, block.yields)) else out
+    unchanged = len(out.ops) == len(block.ops) and all(map(operator.is_, out.ops, block.ops))
+    return block if unchanged and all(map(operator.is_, out.yields, block.yields)) else out
 
 
-def _is(a: object, b: object) -> bool:
-    return a is b
+def with_fields(op: _AnyOp, **changes: Any) -> _AnyOp:
+    """Return a new op with the name, the place and the fields of `op`, except for `changes`."""
+    fields = {name: getattr(op, name) for name in op.field_kinds} | changes
+    new = type(op)(**fields, location=op.location)
+    new.name = op.name
+    return new
 
 
-def clone_block(block: Block, known: dict[Value, Value]) -> Block:
+def _clone_block(block: Block, known: dict[Value, Value]) -> Block:
     """Return a copy with fresh parameters and fresh ops; `known` maps values from outside."""
     new = known.copy()
     params = tuple(Param(p.type, p.name, p.divisible_by) for p in block.params)
@@ -99,9 +107,5 @@ def clone_block(block: Block, known: dict[Value, Value]) -> Block:
 
 def clone_op(old: Op, known: dict[Value, Value]) -> Op:
     """Return a fresh op over mapped operands (never the same object, so results are new)."""
-    op = old.rebuild(lambda v: known.get(v, v), lambda b: clone_block(b, known))
-    if op is old:
-        fields = {name: getattr(old, name) for name in old.field_kinds}
-        op = type(old)(**fields, location=old.location)
-        op.name = old.name
-    return op
+    op = old.rebuild(lambda v: known.get(v, v), lambda b: _clone_block(b, known))
+    return with_fields(old) if op is old else op

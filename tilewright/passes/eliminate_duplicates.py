@@ -9,6 +9,7 @@ An op is known inside the regions that follow it, never outside its own region.
 
 from __future__ import annotations
 
+import operator
 import struct
 from dataclasses import replace
 from typing import Any
@@ -36,8 +37,9 @@ class _Eliminator:
         available = outer.copy()
         ops = [op for old in block.ops if (op := self.op(old, available)) is not None]
         yields = tuple(self.replaced.get(v, v) for v in block.yields)
-        if len(ops) == len(block.ops) and all(map(_is, ops, block.ops)):
-            return block if all(map(_is, yields, block.yields)) else replace(block, yields=yields)
+        if len(ops) == len(block.ops) and all(map(operator.is_, ops, block.ops)):
+            same_yields = all(map(operator.is_, yields, block.yields))
+            return block if same_yields else replace(block, yields=yields)
         return Block(block.params, ops, yields)
 
     def op(self, old: Op, available: dict[Any, Op]) -> Op | None:
@@ -75,10 +77,6 @@ class _Eliminator:
         if isinstance(op, Load) and effect is Effect.READ:
             return op.op_name, self.epoch, *_fields(op)
         return None
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
 
 
 def _fields(op: Op) -> list[Any]:

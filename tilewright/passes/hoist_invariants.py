@@ -11,7 +11,7 @@ lives across the loop costs more, unless something that moves needs it.
 
 from __future__ import annotations
 
-from tilewright.ir.builder import Emit, rewrite
+from tilewright.ir.builder import Emit, rewrite, with_fields
 from tilewright.ir.core import Block, Effect, Function, Op, Value
 from tilewright.ops import (
     Arange,
@@ -24,7 +24,6 @@ from tilewright.ops import (
     Reshape,
     While,
 )
-from tilewright.passes.fields import with_fields
 
 __all__ = ["hoist_invariants"]
 

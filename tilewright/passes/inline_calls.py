@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.errors import Location
-from tilewright.ir.builder import Emit, clone_op, rewrite
+from tilewright.ir.builder import Emit, clone_op, rewrite, with_fields
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ops import Call
-from tilewright.passes.fields import with_fields
 
 __all__ = ["inline_calls"]
 

@@ -11,12 +11,13 @@ Needed is what writes, and everything that it, or a result of the function, is c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.ir.builder import with_fields
 from tilewright.ir.core import Block, Effect, Function, Op, Param, Result, Value
 from tilewright.ops import For, If, While
-from tilewright.passes.fields import with_fields
 
 __all__ = ["remove_dead"]
 
@@ -114,7 +115,7 @@ class _Remover:
         yields = tuple(self.known.get(v, v) for v in yields)
         old = (*block.ops, *block.params, *block.yields)
         new = (*ops, *params, *yields)
-        if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
+        if len(old) == len(new) and all(map(operator.is_, old, new)):
             return block
         return Block(params, ops, yields)
 

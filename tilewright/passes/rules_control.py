@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.builder import Emit, rewrite_block
+from tilewright.ir.builder import Emit, rewrite_block, with_fields
 from tilewright.ir.core import Block, Effect, Op, Value
 from tilewright.ops import (
     Assert,
@@ -21,7 +21,6 @@ from tilewright.ops import (
     While,
 )
 from tilewright.passes.constants import splat
-from tilewright.passes.fields import with_fields
 
 __all__ = [
     "assertion", "assumption", "branch", "counted_loop", "loop", "masked", "reduction", "split",

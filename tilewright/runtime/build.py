@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
@@ -13,13 +15,11 @@ from tilewright.codegen.cpu.compile import CpuKernel, generate
 from tilewright.codegen.llvm import assembly, compile_to_object, host
 from tilewright.errors import CompileError, Location
 from tilewright.frontend.trace import Runtime, trace
-from tilewright.ir.builder import Emit, rewrite
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
-from tilewright.ops import Assert
 from tilewright.passes.accessed_parameters import accessed_parameters
-from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
+from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.cache import write_entry
 from tilewright.runtime.launcher import launcher_ir
@@ -46,17 +46,17 @@ def compile_kernel(request: Request) -> MachineCode:
     lowered = lower(request)
     with _timed(request, "machine code"):
         object_bytes = compile_to_object(lowered.llvm_ir, host=host())
-    return finish(request, lowered, object_bytes)
+    return _finish(request, lowered, object_bytes)
 
 
 def begin_compile(request: Request, executor: Executor) -> Callable[[], MachineCode]:
     """Start compiling, LLVM's part on an executor; return a function that waits for the code."""
     lowered = lower(request)
     future = executor.submit(compile_to_object, lowered.llvm_ir, host=host())
-    return lambda: finish(request, lowered, future.result())
+    return lambda: _finish(request, lowered, future.result())
 
 
-def finish(request: Request, lowered: Lowered, object_bytes: bytes) -> MachineCode:
+def _finish(request: Request, lowered: Lowered, object_bytes: bytes) -> MachineCode:
     """Keep an object in the disk cache and return it as machine code."""
     if request.is_portable:
         write_entry(request.cache_name, lowered.header, object_bytes)
@@ -64,7 +64,23 @@ def finish(request: Request, lowered: Lowered, object_bytes: bytes) -> MachineCo
 
 
 def lower(request: Request) -> Lowered:
-    """Take a kernel through every stage but LLVM's."""
+    """Take a kernel through every stage but LLVM's.
+
+    Raises `CompileError` for a kernel that is longer than the stages can follow.
+    """
+    try:
+        with _deep_recursion():
+            return _lower(request)
+    except RecursionError:
+        raise CompileError(
+            f"`{request.function.name}` is too long: its values depend on each other in a chain of "
+            "thousands of operations",
+            location=request.function.location,
+            hint="use a loop, tl.range instead of tl.static_range, or several kernels",
+        ) from None
+
+
+def _lower(request: Request) -> Lowered:
     with _timed(request, "tile IR"):
         function = tile_ir(request)
     if env.debug_level() >= 3:
@@ -95,17 +111,10 @@ def tile_ir(request: Request) -> Function:
     arguments = {name: s.traced for name, s in request.specializations.items()}
     try:
         function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
-        return optimize(function if request.debug else _without_assertions(function))
+        return optimize(function if request.debug else remove_assertions(function))
     except CompileError as error:
         _explain_addresses(request, error)
         raise
-
-
-def _without_assertions(function: Function) -> Function:
-    def drop(op: Op, emit: Emit) -> tuple[Value, ...] | None:
-        return () if isinstance(op, Assert) else None
-
-    return rewrite(inline_calls(function), drop)
 
 
 def _written_names(request: Request, function: Function) -> frozenset[str]:
@@ -168,6 +177,35 @@ def _explain_addresses(request: Request, error: CompileError) -> None:
         f"{given}. If that is a `data_ptr()`: pass the array itself, or say in the kernel what the "
         f'address points to, `{next(iter(addresses))}: "*fp32"`'
     )
+
+
+class _Recursion:
+    """How many threads compile, and the limit of Python's recursion when none does."""
+
+    lock = threading.Lock()
+    compiling = 0
+    usual = 0
+
+
+# Frames of Python that compiling may stack: operands are followed to where they come from.
+_DEEPEST = 30_000
+
+
+@contextlib.contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Let recursion go as deep as the values of a long kernel depend on each other."""
+    with _Recursion.lock:
+        _Recursion.compiling += 1
+        if _Recursion.compiling == 1:
+            _Recursion.usual = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_Recursion.usual, _DEEPEST))
+    try:
+        yield
+    finally:
+        with _Recursion.lock:
+            _Recursion.compiling -= 1
+            if _Recursion.compiling == 0:
+                sys.setrecursionlimit(_Recursion.usual)
 
 
 @contextlib.contextmanager
