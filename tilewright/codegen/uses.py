@@ -168,6 +168,27 @@ class Uses:
             self.facts.contiguity(load.pointer, axis) > 1 for axis in range(load.type.rank)
         )
 
+    def has_distinct_lanes(self, pointer: Value) -> bool:
+        """Whether no two elements of a tile of addresses are equal.
+
+        Steps that are known must not overlap; those that are arguments are trusted not to.
+        """
+        spans: list[tuple[int, int]] = []
+        for axis, size in enumerate(pointer.shape):
+            stride = self.facts.stride(pointer, axis)
+            if size == 1:
+                continue
+            if stride is None or not stride.factor:
+                return False
+            if stride.scalar is None:
+                spans.append((abs(stride.factor), size))
+        reach = 0
+        for step, size in sorted(spans):
+            if step <= reach:
+                return False
+            reach += step * (size - 1)
+        return True
+
     def is_expensive(self, value: Value) -> bool:
         """Whether to keep the tile in memory rather than compute it inside a loop."""
         return self.cost(value) > CHEAP

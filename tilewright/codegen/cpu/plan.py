@@ -113,6 +113,8 @@ class _BlockPlanner:
                 self.planner.assertions.append(op)
                 self._on_its_own(op)
             case ops.AtomicRmw() | ops.AtomicCas() if op.pointer.shape:
+                for load in self._pulled_loads(op.operands):
+                    self._fill(load)  # lanes act in turn, and all were loaded before the first
                 used = bool(self.uses.users[op] or self.uses.yielded[op])
                 buffer = self.planner.give_buffer(op) if used else None
                 self._add(AtomicRoot(op, buffer), op.pointer.shape, alone=True)
@@ -376,15 +378,25 @@ class _BlockPlanner:
         pulled = [leaf for leaf, _ in leaves + self.pending_leaves]
         others = [leaf.pointer for leaf in pulled if isinstance(leaf, ops.Load)]
         others += [r.op.pointer for r in nest.roots if isinstance(r, StoreRoot)]
-        return all(_apart(store.pointer, other) for other in others)
+        return all(self._apart(store.pointer, other) for other in others)
+
+    def _apart(self, a: Value, b: Value) -> bool:
+        """Whether two accesses agree lane by lane on their address, or belong to two parameters."""
+        if a is b:
+            return self.uses.has_distinct_lanes(a)
+        roots = pointer_root(a), pointer_root(b)
+        return None not in roots and roots[0] is not roots[1]
 
     def _overwritten_loads(self, store: ops.Store) -> list[ops.Load]:
         """Loads that the store itself pulls but may overwrite before all of them are read."""
         return [
-            leaf
-            for leaf, _ in self.uses.leaves(store.operands)
-            if isinstance(leaf, ops.Load) and not _apart(store.pointer, leaf.pointer)
+            load
+            for load in self._pulled_loads(store.operands)
+            if not self._apart(store.pointer, load.pointer)
         ]
+
+    def _pulled_loads(self, values: tuple[Value, ...]) -> list[ops.Load]:
+        return [leaf for leaf, _ in self.uses.leaves(values) if isinstance(leaf, ops.Load)]
 
     # -- ends of blocks ---------------------------------------------------------------------------
 
@@ -498,11 +510,3 @@ def _row_padding(value: Value) -> int:
     itemsize = value.type.element.itemsize
     row_bytes = value.shape[-1] * itemsize
     return 64 // itemsize if row_bytes % 512 == 0 else 0
-
-
-def _apart(a: Value, b: Value) -> bool:
-    """Whether two accesses use the same addresses lane by lane, or belong to two parameters."""
-    if a is b:
-        return True
-    roots = pointer_root(a), pointer_root(b)
-    return None not in roots and roots[0] is not roots[1]
