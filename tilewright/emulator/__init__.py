@@ -1,6 +1,6 @@
 """Runs the generated PTX on the CPU, for all threads of some blocks at once, with NumPy."""
 
-from tilewright.emulator.emulator import Emulator
+from tilewright.emulator.emulator import Emulator, LaunchOptions
 from tilewright.emulator.program import EmulatorError
 from tilewright.emulator.report import Finding, LineCounts, Report
 from tilewright.emulator.tensor_map import TensorMap, encode_tensor_map
@@ -9,6 +9,7 @@ __all__ = [
     "Emulator",
     "EmulatorError",
     "Finding",
+    "LaunchOptions",
     "LineCounts",
     "Report",
     "TensorMap",

@@ -31,7 +31,7 @@ from tilewright.emulator.program import (
 
 __all__ = ["HANDLERS", "Binder", "Value", "numpy_type", "opcode"]
 
-Value = Array | np.generic
+Value = Any  # an array, or a NumPy scalar for a constant
 _KINDS = {"u": "u", "b": "u", "s": "i", "f": "f"}
 _RAW_TYPES = {"bf16": "u2", "e4m3": "u1", "e5m2": "u1", "pred": "?", "b128": "u8"}
 
@@ -133,14 +133,14 @@ class Binder:
     def _view(self, row: Array, dtype: np.dtype[Any], operand: Operand) -> Array:
         if row.dtype == dtype:
             return row
-        if row.dtype == np.bool_ or dtype == np.bool_ or row.dtype.itemsize < dtype.itemsize:
+        if np.bool_ in (row.dtype, dtype) or row.dtype.itemsize < dtype.itemsize:
             raise EmulatorError(f"`{operand}` does not hold {dtype.itemsize * 8} bits")
         view = row.view(dtype)
         step = row.dtype.itemsize // dtype.itemsize
         return view if step == 1 else view[::step]
 
 
-def constant(operand: Immediate, dtype: np.dtype[Any]) -> np.generic:
+def constant(operand: Immediate, dtype: np.dtype[Any]) -> Value:
     """Return a constant of an instruction; integers wrap, float bits are kept."""
     value = operand.value
     if dtype == np.bool_:
@@ -150,13 +150,11 @@ def constant(operand: Immediate, dtype: np.dtype[Any]) -> np.generic:
     if dtype.kind == "f" and operand.bits is not None and dtype.itemsize != 2:
         if dtype.itemsize == 8 or operand.bits < 1 << 32:
             unsigned = np.dtype(f"u{dtype.itemsize}")
-            result: np.generic = unsigned.type(operand.bits).view(dtype)
-            return result
+            return unsigned.type(operand.bits).view(dtype)
         return dtype.type(value)
     bits = operand.bits if operand.bits is not None else int(value)
     unsigned = np.dtype(f"u{dtype.itemsize}")
-    wrapped: np.generic = unsigned.type(bits & ((1 << 8 * dtype.itemsize) - 1)).view(dtype)
-    return wrapped
+    return unsigned.type(bits & ((1 << 8 * dtype.itemsize) - 1)).view(dtype)
 
 
 Handler = Callable[[Binder, Instruction, int], Step]

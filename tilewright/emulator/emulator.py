@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -36,13 +36,32 @@ from tilewright.emulator.report import Report
 from tilewright.emulator.scheduler import Scheduler
 from tilewright.emulator.tensor_map import TensorMap
 
-__all__ = ["Argument", "Emulator"]
+__all__ = ["Argument", "Emulator", "LaunchOptions"]
 
 Argument = Any  # a NumPy array, a number, a TensorMap, or bytes
 _THREADS_AT_ONCE = 8192
 _SHARED_AT_ONCE = 64 << 20
 _LARGEST_BLOCK = 1024
 _HANDLED = instruction_set.__all__
+
+
+class LaunchOptions(TypedDict, total=False):
+    """What a launch can be told beside its arguments."""
+
+    shared_bytes: int
+    """Dynamic shared memory of a block."""
+    races: bool
+    """Look for races in shared memory and missing proxy fences; one block runs at a time."""
+    uninitialised: bool
+    """Look for reads of shared memory that nothing has written."""
+    profile: bool
+    """Count bank conflicts and global sectors by source line."""
+    names: Sequence[str]
+    """What messages call the arguments; the parameters' names if left out."""
+    buffers: Sequence[Array]
+    """More arrays that the kernel reaches through pointers in memory."""
+    output: Callable[[str], None]
+    """Takes the text of `printf`, which the report collects in any case."""
 
 
 class Emulator:
@@ -64,14 +83,7 @@ class Emulator:
         grid: Sequence[int],
         block: Sequence[int],
         arguments: Sequence[Argument],
-        *,
-        shared_bytes: int = 0,
-        races: bool = False,
-        uninitialised: bool = False,
-        profile: bool = False,
-        names: Sequence[str] = (),
-        buffers: Sequence[Array] = (),
-        output: Callable[[str], None] | None = None,
+        **options: Unpack[LaunchOptions],
     ) -> Report:
         """Run a kernel for every block of the grid and return what was seen.
 
@@ -81,13 +93,7 @@ class Emulator:
             block: Threads along x, y, z.
             arguments: NumPy arrays (passed by their address), numbers, NumPy scalars (by their
                 bits), `TensorMap`s, or bytes.
-            shared_bytes: Dynamic shared memory of a block.
-            races: Look for races in shared memory and missing proxy fences; one block at a time.
-            uninitialised: Look for reads of shared memory that nothing has written.
-            profile: Count bank conflicts and global sectors by source line.
-            names: What messages call the arguments; the parameters' names if left out.
-            buffers: More arrays that the kernel reaches through pointers in memory.
-            output: Takes the text of `printf`; collected in the report in any case.
+            **options: See `LaunchOptions`.
 
         Raises:
             EmulatorError: The kernel does what it must not: an access out of bounds or misaligned,
@@ -96,22 +102,27 @@ class Emulator:
         kernel = self._kernel(kernel_name)
         started = time.perf_counter()
         report = Report(kernel_name)
-        memory, parameters = GlobalMemory(), _Parameters(kernel, names)
+        memory, parameters = GlobalMemory(), _Parameters(kernel, options.get("names", ()))
         for argument in parameters.pack(arguments):
             memory.add(argument)
-        for i, array in enumerate(buffers):
+        for i, array in enumerate(options.get("buffers", ())):
             memory.add(Buffer.of(array, f"buffer {i}"))
         symbols = _place_variables(self.module.variables, memory)
-        watched = races or uninitialised
-        shape = _shape(kernel, grid, block, shared_bytes, one_block=watched)
+        finds_races = options.get("races", False)
+        finds_uninitialised = options.get("uninitialised", False)
+        watched = finds_races or finds_uninitialised
+        shape = _shape(kernel, grid, block, options.get("shared_bytes", 0), one_block=watched)
         external = [v for v in self.module.variables if v.space == "shared"]
         machine = Machine(_with_variables(kernel, external), shape, memory, symbols, parameters.raw)
         if watched:
             machine.races = RaceDetector(
-                machine.width, machine.shared_bytes, races=races, uninitialised=uninitialised
+                machine.width,
+                machine.shared_bytes,
+                races=finds_races,
+                uninitialised=finds_uninitialised,
             )
-        machine.profile = Profile() if profile else None
-        machine.print = _collector(report, output)
+        machine.profile = Profile() if options.get("profile", False) else None
+        machine.print = _collector(report, options.get("output"))
         with np.errstate(all="ignore"):
             _run(machine, report)
         if machine.races is not None:

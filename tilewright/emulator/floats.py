@@ -85,11 +85,11 @@ def decode(bits: Array, name: str) -> Array:
         case "bf16":
             return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
         case "f16":
-            return bits.view(np.float16).astype(np.float32)
+            return np.asarray(bits.view(np.float16), np.float32)
         case "e4m3":
-            return bits.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+            return np.asarray(bits.view(ml_dtypes.float8_e4m3fn), np.float32)
         case "e5m2":
-            return bits.view(ml_dtypes.float8_e5m2).astype(np.float32)
+            return np.asarray(bits.view(ml_dtypes.float8_e5m2), np.float32)
     return tf32(bits.view(np.float32))
 
 

@@ -36,6 +36,11 @@ class Fragment:
         return held
 
 
+def _fragment(row: Array, column: Array, shape: tuple[int, int]) -> Fragment:
+    rows, columns = np.broadcast_arrays(row, column)
+    return Fragment(rows, columns, shape)
+
+
 def _parts(registers: int, per_register: int) -> tuple[Array, Array, Array]:
     lane = np.arange(32)[:, None, None]
     register = np.arange(registers)[None, :, None]
@@ -51,7 +56,7 @@ def a_fragment(rows: int, columns: int, per_register: int) -> Fragment:
     halves = rows // 8
     row = lane // 4 + 8 * (register % halves)
     column = lane % 4 * per_register + element + register // halves * 4 * per_register
-    return Fragment(*np.broadcast_arrays(row, column), (rows, columns))
+    return _fragment(row, column, (rows, columns))
 
 
 @cache
@@ -60,7 +65,7 @@ def b_fragment(rows: int, columns: int, per_register: int) -> Fragment:
     registers = rows * columns // (32 * per_register)
     lane, register, element = _parts(registers, per_register)
     row = lane % 4 * per_register + element + register * 4 * per_register
-    return Fragment(*np.broadcast_arrays(row, lane // 4), (rows, columns))
+    return _fragment(row, lane // 4, (rows, columns))
 
 
 @cache
@@ -72,7 +77,7 @@ def accumulator_fragment(rows: int, columns: int, per_register: int) -> Fragment
     halves = rows // 8
     row = lane // 4 + 8 * (index // 2 % halves)
     column = 2 * (lane % 4) + index % 2 + index // (2 * halves) * 8
-    return Fragment(*np.broadcast_arrays(row, column), (rows, columns))
+    return _fragment(row, column, (rows, columns))
 
 
 def to_values(held: Array, type: str) -> Array:

@@ -150,7 +150,7 @@ class Machine:
         thread = self.thread_in_block
         lane = (thread % LANES).astype(np.uint32)
         one = np.uint32(1)
-        parts = {
+        parts: dict[str, Any] = {
             "tid.x": thread % x,
             "tid.y": thread // x % y,
             "tid.z": thread // (x * y),
@@ -176,8 +176,8 @@ class Machine:
             parts[f"cluster_ctaid.{name}"] = np.zeros(self.width, np.uint32)
         parts["cluster_nctarank"] = np.ones(self.width, np.uint32)
         specials = {name: values.astype(np.uint32) for name, values in parts.items()}
-        for axis in "xyz":
-            specials[f"clusterid.{axis}"] = specials[f"ctaid.{axis}"]
+        for name in "xyz":
+            specials[f"clusterid.{name}"] = specials[f"ctaid.{name}"]
         return specials
 
     def special(self, name: str) -> Array:
@@ -236,7 +236,7 @@ class Machine:
 
     # -- warps ------------------------------------------------------------------------------------
 
-    def converge(self, group: Group, pc: int, members: Array | np.generic | None = None) -> Outcome:
+    def converge(self, group: Group, pc: int, members: Any = None) -> Outcome:
         """Wait until the lanes of `members` (default: all that live) are at this instruction.
 
         Returns the group itself, the group of those that may go on, or a signal.
@@ -261,9 +261,7 @@ class Machine:
 
     # -- barriers ---------------------------------------------------------------------------------
 
-    def arrive(
-        self, group: Group, barrier: Array | np.generic, goal: Array | np.generic | int, pc: int
-    ) -> Signal:
+    def arrive(self, group: Group, barrier: Any, goal: Any, pc: int) -> Signal:
         """Count whole warps at a barrier (`goal` 0: all threads); a negative pc waits for none."""
         lanes = group.lanes
         ids = np.broadcast_to(barrier, (self.width,))[lanes].astype(np.int64)
@@ -350,8 +348,7 @@ class Machine:
     ) -> Array:
         """Return where in `shared` the items are that a copy will write."""
         addresses = addresses & np.uint64(SHARED_WINDOW - 1)
-        index = self._locate("shared", addresses, itemsize, lanes, instruction, addresses)[1]
-        return index
+        return self._locate("shared", addresses, itemsize, lanes, instruction, addresses)[1]
 
     def shared_bytes_at(
         self, block: int, address: int, size: int, *, alignment: int, what: str
@@ -458,5 +455,3 @@ def variable_bytes(variable: Variable) -> int:
     """Return the size of a variable."""
     digits = "".join(c for c in variable.type if c.isdigit())
     return max(1, int(digits) // 8) * variable.count
-
-

@@ -173,7 +173,8 @@ def _gather(buffer: Buffer, addresses: Array, itemsize: int) -> Array:
         result: Array = typed(buffer.data, itemsize)[offsets // itemsize]
         return result
     raw = buffer.data[offsets[:, None] + np.arange(itemsize)]
-    return raw.view(np.uint64) if itemsize == 16 else raw.view(f"u{itemsize}")[:, 0]
+    items = raw.view(np.uint64) if itemsize == 16 else raw.view(f"u{itemsize}")[:, 0]
+    return np.asarray(items)
 
 
 def _scatter(buffer: Buffer, addresses: Array, values: Array, itemsize: int) -> None:

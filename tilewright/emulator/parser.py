@@ -49,13 +49,11 @@ _DECLARATION = re.compile(
     rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[\s*\d*\s*\])*)\s*(?:=\s*(?P<values>.*))?$",
     re.DOTALL,
 )
-_SPECIALS = (
-    "tid ntid ctaid nctaid laneid warpid nwarpid smid nsmid gridid clusterid nclusterid "
-    "cluster_ctaid cluster_nctaid cluster_ctarank cluster_nctarank is_explicit_cluster clock "
-    "clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi lanemask_eq lanemask_le "
-    "lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size "
-    "reserved_smem_offset_begin reserved_smem_offset_end"
-).split()
+_SPECIAL = re.compile(
+    r"%(n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|n?clusterid|cluster_n?cta(id|rank)"
+    r"|is_explicit_cluster|clock(64|_hi)?|globaltimer(_lo|_hi)?|lanemask_(eq|le|lt|ge|gt)"
+    r"|(dynamic|total)_smem_size|reserved_smem_offset_(begin|end))(\.[xyzw])?$"
+)
 
 
 def type_bits(name: str) -> int:
@@ -195,7 +193,7 @@ class _ModuleParser:
 
     def read_device_function(self, head: str) -> None:
         cursor = self.cursor
-        name = head.split()[-1] if not head.rstrip().endswith(".func") else ""
+        name = head.rsplit(maxsplit=1)[-1] if not head.rstrip().endswith(".func") else ""
         while not cursor.starts_with("{") and not cursor.starts_with(";"):
             if cursor.starts_with("("):
                 cursor.take_block()
@@ -358,7 +356,7 @@ class _BodyParser:
             return number
         if (register := self.find_register(text)) is not None:
             return register
-        if text.startswith("%") and text[1:].partition(".")[0] in _SPECIALS:
+        if _SPECIAL.match(text):
             return Special(text[1:])
         if text == "WARP_SZ":
             return Immediate(32)

@@ -192,10 +192,9 @@ class RaceDetector:
         lanes = np.arange(first_lane, first_lane + _LANES)
         clock = self._clock[lanes].max(0)[None, :]
         threads = np.zeros(places.size, np.int64)
-        column = self._products + first_lane // _LANES
-        columns = np.full(places.size, column)
-        own = np.where(self._writer[places] // _LANES == first_lane // _LANES, -2, 0)
-        self._check_read(instruction, places, clock, threads, columns, exempt=own == -2)
+        columns = np.full(places.size, self._products + first_lane // _LANES)
+        own = self._writer[places] // _LANES == first_lane // _LANES
+        self._check_read(instruction, places, clock, threads, columns, exempt=own)
         self._check_fence(instruction, places, self._fenced[lanes].max(0))
         self._note_read(instruction, places, columns)
 
@@ -273,8 +272,8 @@ class RaceDetector:
         i = int(unfenced.argmax())
         self._find(
             "missing proxy fence",
-            f"shared byte {int(places[i])} was written by thread {int(writer[i]) % self.width} with "
-            "no `fence.proxy.async` before the asynchronous proxy uses it",
+            f"shared byte {int(places[i])} was written by thread {int(writer[i]) % self.width}, "
+            "with no `fence.proxy.async` before the asynchronous proxy uses it",
             instruction,
             self._instructions[int(self._write_by[places[i]])],
         )

@@ -102,7 +102,9 @@ def _check(
 ) -> None:
     rank = len(extents)
     if not 1 <= rank <= 5 or len(strides) != rank - 1 or len(box) != rank:
-        raise EmulatorError(f"a tensor map of rank {rank} has {rank - 1} strides and a box of {rank}")
+        raise EmulatorError(
+            f"a tensor map of rank {rank} has {rank - 1} strides and a box of {rank}"
+        )
     if address % 16:
         raise EmulatorError(f"the address {address:#x} of a tensor map is no multiple of 16")
     if any(stride % 16 or stride >= 1 << 40 for stride in strides):
@@ -212,4 +214,4 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
     `swizzle` is 0 (none), 1 (32 bytes: one bit), 2 (64: two bits) or 3 (128: three bits).
     """
     mask = (1 << swizzle) - 1
-    return addresses ^ (((addresses >> 7) & mask) << 4)
+    return np.asarray(addresses ^ (((addresses >> 7) & mask) << 4))

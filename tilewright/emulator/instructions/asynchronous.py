@@ -66,9 +66,7 @@ def _small_copy(binder: Binder, instruction: Instruction, pc: int) -> Step:
     if itemsize not in {4, 8, 16}:
         raise EmulatorError("cp.async copies 4, 8 or 16 bytes")
     valid: Value = np.uint32(itemsize)
-    if rest and not instruction.has("L2::cache_hint"):
-        valid = binder.value(rest[0], "u32")
-    elif len(rest) > 1:
+    if (rest and not instruction.has("L2::cache_hint")) or len(rest) > 1:
         valid = binder.value(rest[0], "u32")
     sizes = np.broadcast_to(valid, (machine.width,))
 
@@ -78,7 +76,9 @@ def _small_copy(binder: Binder, instruction: Instruction, pc: int) -> Step:
         values = np.zeros((lanes.size, itemsize), np.uint8)
         reads = source_bytes > 0
         if reads.any():
-            items = machine.load("global", origin(lanes[reads]), itemsize, lanes[reads], instruction)
+            items = machine.load(
+                "global", origin(lanes[reads]), itemsize, lanes[reads], instruction
+            )
             values[reads] = np.ascontiguousarray(items).view(np.uint8).reshape(-1, itemsize)
             values[np.arange(itemsize) >= source_bytes[:, None]] = 0
         index = machine.index_shared(to(lanes), itemsize, lanes, instruction)
@@ -127,7 +127,9 @@ def _wait_for_copies(binder: Binder, instruction: Instruction) -> Step:
     def step(group: Group) -> None:
         committed = machine.asynchronous.copy_group
         first_left = committed + 1 if waits_for_all else committed - pending
-        _deposit(machine, lambda copy: group.mask[copy.lanes] & (copy.groups < first_left[copy.lanes]))
+        _deposit(
+            machine, lambda copy: group.mask[copy.lanes] & (copy.groups < first_left[copy.lanes])
+        )
 
     return step
 
@@ -258,7 +260,9 @@ def _bulk_out(
                 out[:] = np.asarray(function(out.view(kind), view.view(kind))).view(np.uint8)
 
             state = machine.asynchronous
-            state.bulk_copies.append(BulkCopy(lane, int(state.bulk_group[lane]), machine.clock, run))
+            state.bulk_copies.append(
+                BulkCopy(lane, int(state.bulk_group[lane]), machine.clock, run)
+            )
 
     return step
 

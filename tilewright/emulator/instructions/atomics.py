@@ -55,9 +55,7 @@ def combine(operation: str, type: str) -> Callable[[Array, Array], Array]:
         "exch": lambda old, new: new,
         "add": np.add,
         "inc": lambda old, new: np.where(old >= new, old.dtype.type(0), old + old.dtype.type(1)),
-        "dec": lambda old, new: np.where(
-            (old == 0) | (old > new), new, old - old.dtype.type(1)
-        ),
+        "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - old.dtype.type(1)),
         "min": minimum if type.startswith("f") else np.minimum,
         "max": maximum if type.startswith("f") else np.maximum,
     }

@@ -50,7 +50,9 @@ def _shift(binder: Binder, instruction: Instruction, pc: int) -> Step:
             amount,
         )
     if dtype.kind == "i":
-        return elementwise(lambda x, n: x >> np.minimum(n, bits - 1).astype(dtype), target, x, amount)
+        return elementwise(
+            lambda x, n: x >> np.minimum(n, bits - 1).astype(dtype), target, x, amount
+        )
     return elementwise(
         lambda x, n: np.where(n < bits, x >> np.minimum(n, bits - 1).astype(dtype), dtype.type(0)),
         target,
@@ -127,9 +129,12 @@ def _extract(binder: Binder, instruction: Instruction, pc: int) -> Step:
         wide = np.asarray(x).astype(np.uint64 if bits == 32 else x.dtype).view(np.uint64)
         wide = wide & np.uint64((1 << bits) - 1)
         start = np.minimum(position, np.uint32(63)).astype(np.uint64)
-        count = np.minimum(length, np.uint32(bits)).astype(np.uint64)
+        left = (bits - position.astype(np.int64)).clip(0)
+        count = np.minimum(length, left).astype(np.uint64)
         field = np.where(position < bits, wide >> start, np.uint64(0))
-        mask = np.where(count == 64, ~np.uint64(0), (np.uint64(1) << (count & np.uint64(63))) - np.uint64(1))
+        mask = np.where(
+            count == 64, ~np.uint64(0), (np.uint64(1) << (count & np.uint64(63))) - np.uint64(1)
+        )
         field = field & mask
         if type[0] == "s":
             top = np.minimum(position.astype(np.int64) + length - 1, bits - 1).clip(0)
@@ -155,7 +160,7 @@ def _insert(binder: Binder, instruction: Instruction, pc: int) -> Step:
         )
         mask = np.where(start < bits, ones << (start & np.uint64(63)), np.uint64(0))
         moved = np.asarray(x).astype(np.uint64) << (start & np.uint64(63))
-        return (np.asarray(y).astype(np.uint64) & ~mask) | (moved & mask)
+        return np.asarray((np.asarray(y).astype(np.uint64) & ~mask) | (moved & mask))
 
     return elementwise(compute, target, x, y, position, length)
 
@@ -215,7 +220,7 @@ def _highest(x: Array) -> Array:
         large = rest >= x.dtype.type(1 << step)
         position += np.where(large, step, 0)
         rest = np.where(large, rest >> x.dtype.type(step), rest)
-    return position + (x != 0)
+    return np.asarray(position + (x != 0))
 
 
 _COUNTS: dict[str, Callable[[Array], Array]] = {

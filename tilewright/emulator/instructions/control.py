@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.emulator.binding import Binder, opcode
 from tilewright.emulator.floats import Array
 from tilewright.emulator.groups import Group, Outcome, Signal, Step
-from tilewright.emulator.program import EmulatorError, Instruction, Symbol, Vector
+from tilewright.emulator.program import EmulatorError, Instruction, Sink, Symbol, Vector
 
 __all__ = ["do_nothing", "format_message", "guarded"]
 
@@ -118,12 +118,13 @@ def _create_policy(binder: Binder, instruction: Instruction, pc: int) -> Step:
 @opcode("call")
 def _call(binder: Binder, instruction: Instruction, pc: int) -> Step:
     operands = list(instruction.operands)
-    results = operands.pop(0) if isinstance(operands[0], Vector) else Vector(())
+    if isinstance(operands[0], Vector | Sink):
+        operands.pop(0)
     name = operands[0].name if isinstance(operands[0], Symbol) else ""
     arguments = operands[1].items if len(operands) > 1 and isinstance(operands[1], Vector) else ()
     names = [item.name for item in arguments if isinstance(item, Symbol)]
     if name == "vprintf":
-        return _print(binder, instruction, names, results)
+        return _print(binder, instruction, names)
     if name == "__assertfail":
         return _fail(binder, instruction, names)
     raise EmulatorError(f"calls of `{name}` are not modelled: inline it")
@@ -144,9 +145,7 @@ def _text_at(binder: Binder, address: int, lane: int, instruction: Instruction) 
     return raw[:-1].decode(errors="replace")
 
 
-def _print(
-    binder: Binder, instruction: Instruction, names: list[str], results: Vector
-) -> Step:
+def _print(binder: Binder, instruction: Instruction, names: list[str]) -> Step:
     machine = binder.machine
 
     def step(group: Group) -> None:
@@ -159,8 +158,10 @@ def _print(
                 items: Array = machine.load("generic", at, size, np.array([lane]), instruction)
                 return items.tobytes()
 
-            text = format_message(format, read, lambda at, n=lane: _text_at(binder, at, n, instruction))
-            machine.print(text)
+            def read_text(address: int, lane: int = lane) -> str:
+                return _text_at(binder, address, lane, instruction)
+
+            machine.print(format_message(format, read, read_text))
 
     return step
 
@@ -181,7 +182,7 @@ def format_message(
         raw = read(offset, size)
         offset += size
         if kind in "feEgGaA":
-            return f"%{flags}{kind}" % struct.unpack("<d", raw)[0]
+            return str(f"%{flags}{kind}" % struct.unpack("<d", raw))
         value = int.from_bytes(raw, "little", signed=kind in "di")
         if kind == "s":
             return f"%{flags}s" % read_text(value)

@@ -59,9 +59,7 @@ def _as_unsigned(values: Array) -> Array:
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
-def _scalar_conversion(
-    instruction: Instruction, to: str, source: str
-) -> Callable[[Value], Array]:
+def _scalar_conversion(instruction: Instruction, to: str, source: str) -> Callable[[Value], Array]:
     if is_float(to):
         return _to_float(instruction, to, source)
     if is_float(source):
@@ -81,9 +79,7 @@ def _float_values(values: Value, type: str) -> Array:
     return decode(np.atleast_1d(np.asarray(values)), type).astype(np.float64)
 
 
-def _float_to_integer(
-    instruction: Instruction, to: str, source: str
-) -> Callable[[Value], Array]:
+def _float_to_integer(instruction: Instruction, to: str, source: str) -> Callable[[Value], Array]:
     """Round, clamp to the range, and give 0 for NaN (the largest value for 64-bit results)."""
     round = next((f for m, f in _INTEGER_ROUNDING.items() if instruction.has(m)), np.trunc)
     dtype, flushes = numpy_type(to), instruction.has("ftz")
@@ -92,7 +88,10 @@ def _float_to_integer(
     def convert(values: Value) -> Array:
         exact = _float_values(flush(np.asarray(values)) if flushes else values, source)
         whole = round(exact)
-        too_large, too_small = whole >= 2.0 ** (dtype.itemsize * 8 - (dtype.kind == "i")), whole < float(limits.min)
+        too_large, too_small = (
+            whole >= 2.0 ** (dtype.itemsize * 8 - (dtype.kind == "i")),
+            whole < float(limits.min),
+        )
         inside = np.where(too_large | too_small | np.isnan(whole), 0.0, whole)
         result = np.where(too_large, limits.max, inside.astype(dtype))
         result = np.where(too_small, limits.min, result)
@@ -151,9 +150,7 @@ def _integer_values(values: Value) -> Array:
     return np.where(integers < 0, -value, value)
 
 
-def _convert_packed(
-    binder: Binder, instruction: Instruction, to: str, source: str
-) -> Step:
+def _convert_packed(binder: Binder, instruction: Instruction, to: str, source: str) -> Step:
     """Pairs of narrow floats: the first source goes to the upper half."""
     lane, mode = to.removesuffix("x2"), next((m for m in _MODES if instruction.has(m)), "rn")
     if lane not in FORMATS or mode == "rs":
@@ -161,7 +158,9 @@ def _convert_packed(
     target = binder.target(instruction.operands[0], "b16" if FORMATS[lane].bits == 8 else "b32")
     finite, relu = instruction.has("satfinite"), instruction.has("relu")
     if source.endswith("x2"):
-        packed = np.atleast_1d(np.asarray(binder.value(instruction.operands[1], _storage_of(source))))
+        packed = np.atleast_1d(
+            np.asarray(binder.value(instruction.operands[1], _storage_of(source)))
+        )
         from_lane = source.removesuffix("x2")
         half = np.dtype(f"u{packed.dtype.itemsize // 2}")
 

@@ -123,9 +123,7 @@ def maximum(x: Array, y: Array, *, nan: bool = False, magnitude: bool = False) -
     return _extreme(x, y, np.fmax, np.bitwise_and, nan=nan, magnitude=magnitude)
 
 
-def _extreme(
-    x: Array, y: Array, pick: Any, of_zeros: Any, *, nan: bool, magnitude: bool
-) -> Array:
+def _extreme(x: Array, y: Array, pick: Any, of_zeros: Any, *, nan: bool, magnitude: bool) -> Array:
     result = np.asarray(pick(x, y))
     raw = f"u{result.dtype.itemsize}"
     zeros = (x == 0) & (y == 0)

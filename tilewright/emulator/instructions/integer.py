@@ -55,7 +55,7 @@ def _simple(binder: Binder, instruction: Instruction, pc: int) -> Step:
     if is_float(type):
         return floating.arithmetic(binder, instruction)
     if instruction.has("cc"):
-        return _with_carry(binder, instruction)
+        return _with_carry(binder, instruction, pc)
     target = binder.target(instruction.operands[0], type)
     sources = [binder.value(operand, type) for operand in instruction.operands[1:]]
     if type.endswith("x2"):
@@ -87,7 +87,7 @@ def _packed(name: str, type: str, target: Array, sources: list[Value]) -> Step:
 
 
 @opcode("addc", "subc")
-def _with_carry(binder: Binder, instruction: Instruction, pc: int = 0) -> Step:
+def _with_carry(binder: Binder, instruction: Instruction, pc: int) -> Step:
     type = instruction.type.replace("s", "u")
     target = binder.target(instruction.operands[0], type)
     x, y = (binder.value(operand, type) for operand in instruction.operands[1:])
@@ -120,7 +120,7 @@ def _high(x: Array, y: Array, type: str) -> Array:
     bits = type[1:]
     if bits in _HALVES:
         wide = np.dtype(numpy_type(type[0] + _HALVES[bits]))
-        return np.asarray(np.multiply(x, y, dtype=wide)) >> wide.type(int(bits))
+        return np.asarray(np.multiply(x, y, dtype=wide) >> wide.type(int(bits)))
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a, b = np.asarray(x).view(np.uint64), np.asarray(y).view(np.uint64)
     a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
@@ -130,7 +130,7 @@ def _high(x: Array, y: Array, type: str) -> Array:
     if type[0] == "s":
         high = high - np.where(np.asarray(x) < 0, b, np.uint64(0))
         high = (high - np.where(np.asarray(y) < 0, a, np.uint64(0))).view(np.int64)
-    return high
+    return np.asarray(high)
 
 
 def _product(instruction: Instruction) -> tuple[Callable[[Value, Value], Any], str]:
@@ -258,7 +258,6 @@ def _dot(binder: Binder, instruction: Instruction, pc: int) -> Step:
         right = b.view(second).reshape(b.size, -1).astype(np.int64)
         if first.itemsize == 2:
             right = right[:, 2:] if high else right[:, :2]
-        return (left * right).sum(1) + z
+        return np.asarray((left * right).sum(1) + z)
 
     return elementwise(compute, out, x, y, z)
-

@@ -47,7 +47,9 @@ def _ended_phase(machine: Machine, block: int, address: int) -> bool:
     return machine.wake(State.MBARRIER, block)
 
 
-def arrive_at(machine: Machine, block: int, address: int, count: int, *, drop: bool = False) -> bool:
+def arrive_at(
+    machine: Machine, block: int, address: int, count: int, *, drop: bool = False
+) -> bool:
     """Count arrivals; return whether that woke threads."""
     barrier, woke = find(machine, block, address), False
     if drop:

@@ -35,9 +35,7 @@ def _load(binder: Binder, instruction: Instruction, pc: int) -> Step:
         space = binder.parameter_space(instruction.operands[1])
     element = numpy_type(type)
     items = binder.items(out)
-    storages = [
-        None if isinstance(item, Sink) else binder.storage(item) for item in items
-    ]
+    storages = [None if isinstance(item, Sink) else binder.storage(item) for item in items]
     extensions = [
         write_extended(storage, type) if storage is not None else None for storage in storages
     ]

@@ -175,7 +175,7 @@ def _write_predicates(
         if third is not None:
             other = third().copy()
             results = [_BOOLEANS[boolean](part, other) for part in results]
-        for target, part in zip(targets, results):
+        for target, part in zip(targets, results, strict=False):
             np.copyto(target, part, where=group.where)
 
     return step
@@ -195,7 +195,7 @@ def _set_value(
         return packed_step
     target = binder.target(instruction.operands[0], to)
     true = {"f32": np.float32(1), "f16": np.float16(1), "bf16": np.uint16(0x3F80)}.get(to)
-    ones = true if true is not None else np.int64(-1).astype(target.dtype)
+    ones: Any = true if true is not None else np.int64(-1).astype(target.dtype)
     return elementwise(lambda: np.where(compare(), ones, target.dtype.type(0)), target)
 
 

@@ -142,7 +142,9 @@ def _store(binder: Binder, instruction: Instruction) -> Step:
                 _write_box(machine, view, place, offsets, operation)
 
             state = machine.asynchronous
-            state.bulk_copies.append(BulkCopy(lane, int(state.bulk_group[lane]), machine.clock, run))
+            state.bulk_copies.append(
+                BulkCopy(lane, int(state.bulk_group[lane]), machine.clock, run)
+            )
 
     return step
 

@@ -106,7 +106,7 @@ def _member_matrix(group: Group, members: Any, width: int) -> Array:
     bits = np.broadcast_to(members, (width,)).reshape(-1, LANES, 1)
     shifts = np.arange(LANES, dtype=np.uint32)
     named = (bits >> shifts) & np.uint32(1)
-    return (named != 0) & group.mask.reshape(-1, 1, LANES)
+    return np.asarray((named != 0) & group.mask.reshape(-1, 1, LANES))
 
 
 @opcode("match")

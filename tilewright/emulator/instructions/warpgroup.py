@@ -77,7 +77,7 @@ class Descriptor:
             offset = eights * self.stride + inside + chunks * span
         address = self.start + offset
         phase = ((address >> 7) - self.base_offset) & ((1 << self.swizzle) - 1)
-        return address ^ (phase << 4)
+        return np.asarray(address ^ (phase << 4))
 
 
 @opcode("wgmma")
@@ -149,7 +149,7 @@ class _Form:
         a_by_rows = bool(transposes[0]) if transposes and not a_in_registers else False
         b_by_rows = bool(transposes[-1]) if transposes else False
         n, k = int(shape[1]), int(shape[2])
-        return cls(n, k, *types, tuple(flags[:2]), a_by_rows, b_by_rows)
+        return cls(n, k, types[0], types[1], types[2], tuple(flags[:2]), a_by_rows, b_by_rows)
 
     @property
     def itemsize(self) -> int:
@@ -255,13 +255,17 @@ def _products(
         right = known.get((block, bits))
         if right is None or machine.races is not None:
             rows, k = np.arange(form.n)[None, :], np.arange(form.k)[:, None]
-            index = Descriptor.decode(bits).addresses(rows, k, form.itemsize, by_rows=form.b_by_rows)
+            index = Descriptor.decode(bits).addresses(
+                rows, k, form.itemsize, by_rows=form.b_by_rows
+            )
             right = known[block, bits] = _read(machine, instruction, lane, index, form.b_type, form)
         left = read_a(warp, lane)
         if isinstance(left, int):
             first = machine.thread_in_block[lane] // LANES % 4 * 16
             rows, k = (first + np.arange(16))[:, None], np.arange(form.k)[None, :]
-            index = Descriptor.decode(left).addresses(rows, k, form.itemsize, by_rows=form.a_by_rows)
+            index = Descriptor.decode(left).addresses(
+                rows, k, form.itemsize, by_rows=form.a_by_rows
+            )
             left = _read(machine, instruction, lane, index, form.a_type, form)
         result[i] = left @ right
     return result
