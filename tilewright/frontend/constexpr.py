@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["constexpr", "unwrap"]
+__all__ = ["constexpr", "same_tuple", "unwrap"]
 
 _PLAIN = (bool, int, float, str, tuple, type(None))
 
@@ -131,6 +131,11 @@ def unwrap(value: Any) -> Any:
         plain = tuple(map(unwrap, value))
         if all(a is b for a, b in zip(plain, value, strict=True)):
             return value
-        # A named tuple is made from its fields, a plain one from a sequence.
-        return type(value)(*plain) if hasattr(value, "_fields") else plain
+        return same_tuple(value, plain)
     return value
+
+
+def same_tuple(like: tuple[Any, ...], items: Iterable[Any]) -> tuple[Any, ...]:
+    """Return a tuple of these items, a named one where `like` is."""
+    # A named tuple is made from its fields, a plain one from a sequence.
+    return type(like)(*items) if hasattr(like, "_fields") else tuple(items)

@@ -9,7 +9,8 @@ from typing import Any
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import is_eager
-from tilewright.frontend.semantic.values import as_tensor, describe, full_of, to_constant
+from tilewright.frontend.semantic.casts import convert
+from tilewright.frontend.semantic.values import describe, full_of, to_constant, to_tensor
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.types import DTYPES
 
@@ -59,16 +60,26 @@ class range(_Bounds):
     def __iter__(self) -> Iterator[Tensor]:
         if not is_eager():
             raise CompileError("tl.range works in the header of a `for` only")
-        bounds = [as_tensor(x, "range") for x in (self.start, self.stop, self.step)]
-        for bound in bounds:
-            if bound.shape or not bound.dtype.is_int():
-                raise CompileError(f"range: expected integers, got {bound.value.type}")
-        # int32 unless a bound needs more: an unsigned one needs a bit for the sign.
-        widths = [b.dtype.primitive_bitwidth + b.dtype.is_int_unsigned() for b in bounds]
-        dtype = DTYPES["i64" if max(widths) > 32 else "i32"]
+        bounds = self.bounds()
         start, stop, step = map(int, bounds)
         numbers = builtins.range(start, stop, step) if step else builtins.range(0)
-        return (full_of(number, dtype) for number in numbers)
+        return (full_of(number, bounds[0].dtype) for number in numbers)
+
+    def bounds(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return start, stop and step as integers of one type: int32, or int64 if one is wider."""
+        tensors = []
+        for name, bound in (("start", self.start), ("stop", self.stop), ("step", self.step)):
+            tensor = to_tensor(bound)
+            if not (isinstance(tensor, Tensor) and not tensor.shape and tensor.dtype.is_int()):
+                raise CompileError(
+                    f"the {name} of a range must be a scalar integer, got {describe(bound)}"
+                )
+            tensors.append(tensor)
+        # An unsigned number needs a bit for the sign.
+        widths = [t.dtype.primitive_bitwidth + t.dtype.is_int_unsigned() for t in tensors]
+        index = DTYPES["i64" if max(widths) > 32 else "i32"]
+        start, stop, step = (convert(tensor, index) for tensor in tensors)
+        return start, stop, step
 
 
 class static_range(_Bounds):

@@ -18,7 +18,7 @@ from tilewright.frontend.branches import placeholder
 from tilewright.frontend.calls import Calls
 from tilewright.frontend.frame import BOOL, BREAK, CONTINUE, RESULT, RETURN, Arm, Edges
 from tilewright.frontend.liveness import assigned_names, target_names
-from tilewright.frontend.pythonic import bounds_of, elements, loop_options
+from tilewright.frontend.pythonic import elements, loop_options
 from tilewright.frontend.semantic import condition
 from tilewright.frontend.structure import (
     Unusable,
@@ -139,7 +139,7 @@ class Loops(Calls):
         over = self.expression(node.iter)
         if isinstance(over, iterators.range):
             with self.at(node.iter):
-                start, stop, step = (bound.value for bound in bounds_of(over))
+                start, stop, step = (bound.value for bound in over.bounds())
             self._dynamic_for(node, over, (start, stop, step))
             return
         with self.at(node.iter):

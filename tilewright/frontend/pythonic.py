@@ -9,19 +9,16 @@ from typing import Any
 from tilewright.errors import CompileError
 from tilewright.frontend import iterators
 from tilewright.frontend.constexpr import unwrap
-from tilewright.frontend.emit import emit
-from tilewright.frontend.semantic import to_constant, to_tensor
+from tilewright.frontend.semantic import to_constant
 from tilewright.frontend.semantic.comparison import maximum, minimum
 from tilewright.frontend.semantic.diagnostics import device_print
-from tilewright.frontend.structure import describe, has_tensor
+from tilewright.frontend.structure import has_tensor
 from tilewright.frontend.tensor import Tensor
-from tilewright.ir.types import DTYPES, DType
-from tilewright.ops import Cast
 
-__all__ = ["PYTHON_FUNCTIONS", "bounds_of", "elements", "loop_options", "python_function"]
+__all__ = ["PYTHON_FUNCTIONS", "elements", "loop_options", "python_function"]
 
 
-def make_range(*bounds: Any) -> iterators.range:
+def _make_range(*bounds: Any) -> iterators.range:
     """Return what `range(...)` is in a kernel."""
     if not 1 <= len(bounds) <= 3:
         raise CompileError(f"range takes 1 to 3 arguments, got {len(bounds)}")
@@ -43,29 +40,6 @@ def loop_options(loop: iterators.range) -> dict[str, Any]:
     """Return the fields of `tilewright.ops.For` that only advise."""
     options = {field: getattr(loop, name) for name, field in _OPTIONS.items()}
     return {field: option for field, option in options.items() if option is not None}
-
-
-def bounds_of(loop: iterators.range) -> tuple[Tensor, Tensor, Tensor]:
-    """Return start, stop and step as integers of one type: int32, or int64 if one is wider."""
-    tensors = []
-    for name, bound in (("start", loop.start), ("stop", loop.stop), ("step", loop.step)):
-        tensor = to_tensor(bound)
-        is_integer = isinstance(tensor, Tensor) and not tensor.shape and tensor.dtype.is_int()
-        if not is_integer:
-            raise CompileError(
-                f"the {name} of a range must be a scalar integer, got {describe(bound)}"
-            )
-        tensors.append(tensor)
-    widths = [_width(tensor.dtype) for tensor in tensors]
-    index = DTYPES["i64" if max(widths) > 32 else "i32"]
-    start, stop, step = (t if t.dtype is index else emit(Cast, t, index) for t in tensors)
-    return start, stop, step
-
-
-def _width(dtype: Any) -> int:
-    """The bits that a signed integer needs for the values of an integer type."""
-    assert isinstance(dtype, DType)
-    return dtype.primitive_bitwidth + dtype.is_int_unsigned()
 
 
 def _extreme(
@@ -154,7 +128,7 @@ def _print(*values: Any, hex: Any = False, **named: Any) -> None:
 
 # Results are tuples: the language has no lists.
 PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    range: make_range,
+    range: _make_range,
     min: _extreme("min", min, minimum),
     max: _extreme("max", max, maximum),
     sum: _sum,

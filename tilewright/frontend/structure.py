@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.frontend.constexpr import same_tuple
 from tilewright.frontend.semantic import to_tensor
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.core import Value
@@ -24,7 +25,6 @@ __all__ = [
     "has_tensor",
     "key_of",
     "leaves",
-    "map_leaves",
     "rebuild",
     "rename",
 ]
@@ -73,27 +73,23 @@ def has_tensor(value: Any) -> bool:
     return next(leaves(value), None) is not None
 
 
-def map_leaves(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+def _map_leaves(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """Return the value with every tensor replaced."""
     if isinstance(value, Tensor):
         return function(value)
     if not has_tensor(value):
         return value
     if isinstance(value, tuple):
-        return _same_tuple(value, [map_leaves(item, function) for item in value])
+        return same_tuple(value, [_map_leaves(item, function) for item in value])
     new = copy.copy(value)
     for name in _fields(value) or ():
-        object.__setattr__(new, name, map_leaves(getattr(value, name), function))
+        object.__setattr__(new, name, _map_leaves(getattr(value, name), function))
     return new
-
-
-def _same_tuple(value: Any, items: list[Any]) -> Any:
-    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
 def rebuild(value: Any, new: Iterator[Value]) -> Any:
     """Return the value with its tensors replaced, in order, by those of `new`."""
-    return map_leaves(value, lambda _: Tensor(next(new)))
+    return _map_leaves(value, lambda _: Tensor(next(new)))
 
 
 def rename(value: Any, name: str) -> None:
@@ -107,7 +103,7 @@ def rename(value: Any, name: str) -> None:
 def decay(value: Any) -> Any:
     """Turn every compile-time number in a value into a tensor, in tuples too."""
     if isinstance(value, tuple):
-        return _same_tuple(value, [decay(item) for item in value])
+        return same_tuple(value, map(decay, value))
     return value if isinstance(value, str) else to_tensor(value)
 
 

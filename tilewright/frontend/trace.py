@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.errors import CompileError, Location
 from tilewright.frontend.arguments import bind_arguments
-from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.constexpr import same_tuple, unwrap
 from tilewright.frontend.context import Tracing, activate, current
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.statements import Visitor
@@ -22,7 +22,7 @@ from tilewright.ops import Call
 
 __all__ = ["Argument", "Constant", "Runtime", "call_traced", "combine_block", "trace"]
 
-DEEPEST_CALL = 40
+_DEEPEST_CALL = 40
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Callee:
 
 
 @dataclass
-class TraceSession:
+class _TraceSession:
     """What the functions of one trace share: the callees that exist, and those in progress."""
 
     callees: dict[Any, _Callee] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class TraceSession:
             params += own
         block = Block(tuple(params))
         checks_overflow = current().checks_overflow
-        result = run(self, function, block, inside, place, checks_overflow=checks_overflow)
+        result = _run(self, function, block, inside, place, checks_overflow=checks_overflow)
         block.yields = tuple(leaf.value for leaf in leaves(result))
         name = self._unique(function.name)
         traced = Function(name, block, function.location, function.noinline)
@@ -111,10 +111,10 @@ class TraceSession:
                 hint="a function may call itself only with other compile-time arguments, and must "
                 "stop at an `if` on them",
             )
-        if len(names) >= DEEPEST_CALL:
+        if len(names) >= _DEEPEST_CALL:
             cycle = names[names.index(function.name) if function.name in names else 0 :]
             raise CompileError(
-                f"calls are nested more than {DEEPEST_CALL} deep: "
+                f"calls are nested more than {_DEEPEST_CALL} deep: "
                 f"{' -> '.join([*cycle[:4], '...', function.name])}",
                 location=_innermost(place, 3),
                 hint="end the recursion with an `if` on a compile-time argument",
@@ -127,11 +127,11 @@ def _innermost(place: Location, count: int) -> Location:
     return replace(place, caller=caller)
 
 
-_SESSION: ContextVar[TraceSession | None] = ContextVar("tilewright_trace", default=None)
+_SESSION: ContextVar[_TraceSession | None] = ContextVar("tilewright_trace", default=None)
 
 
-def run(
-    session: TraceSession,
+def _run(
+    session: _TraceSession,
     function: Definition,
     block: Block,
     arguments: Mapping[str, Any],
@@ -159,8 +159,7 @@ def trace(
     Args:
         function: The kernel.
         arguments: One for each parameter; those with defaults may be left out. A tuple stands for
-        a tuple
-            argument, whose runtime items become parameters named `x.0`, `x.1`.
+            a tuple argument, whose runtime items become parameters named `x.0`, `x.1`.
         checks_overflow: Assert that no sum, difference or product of int32 wraps.
 
     Returns:
@@ -174,9 +173,9 @@ def trace(
 
     def value_of(argument: Argument, name: str) -> Any:
         if isinstance(argument, tuple):
-            items = [value_of(item, f"{name}.{i}") for i, item in enumerate(argument)]
-            kind = type(argument)
-            return kind(*items) if hasattr(argument, "_fields") else tuple(items)
+            return same_tuple(
+                argument, [value_of(item, f"{name}.{i}") for i, item in enumerate(argument)]
+            )
         if isinstance(argument, Constant):
             return unwrap(argument.value)
         param = Param(argument.type, name, argument.divisible_by)
@@ -186,15 +185,15 @@ def trace(
     values = {name: value_of(argument, name) for name, argument in arguments.items()}
     bound = bind_arguments(function, (), values)
     block = Block(tuple(params))
-    session = TraceSession()
-    result = run(session, function, block, bound, None, checks_overflow=checks_overflow)
+    session = _TraceSession()
+    result = _run(session, function, block, bound, None, checks_overflow=checks_overflow)
     block.yields = tuple(leaf.value for leaf in leaves(result))
     return Function(function.name, block, function.location, function.noinline)
 
 
 def call_traced(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Call a function from a function of the language that is itself being called in a trace."""
-    session = _SESSION.get() or TraceSession()
+    session = _SESSION.get() or _TraceSession()
     place = current().location or function.location
     return session.call(function, args, named, place)
 
@@ -214,13 +213,13 @@ def combine_block(function: Definition, element_types: Sequence[TileType]) -> Bl
         )
     params = tuple(Param(t, name) for t, name in zip(types, names, strict=False))
     block = Block(params)
-    session = _SESSION.get() or TraceSession()
+    session = _SESSION.get() or _TraceSession()
     arguments = bind_arguments(function, list(map(Tensor, params)), {})
     try:
         caller = current().location
     except CompileError:
         caller = None
-    result = run(session, function, block, arguments, caller)
+    result = _run(session, function, block, arguments, caller)
     with activate(Tracing(Builder(block))):
         result = decay(result)
     items = result if isinstance(result, tuple) else (result,)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.constexpr import same_tuple
 from tilewright.frontend.context import Evaluated
 from tilewright.frontend.eager import run_eagerly
 from tilewright.frontend.function import KernelFunction
@@ -73,9 +74,7 @@ def _evaluated(argument: Argument) -> Any:
         return traced.value
     element = argument.specialization.element
     if element is None:
-        items = tuple(map(_evaluated, argument.items))
-        # A named tuple is made from its fields, a plain one from a sequence.
-        return type(traced)(*items) if hasattr(traced, "_fields") else items
+        return same_tuple(traced, map(_evaluated, argument.items))
     value = argument.value
     if isinstance(element, PointerType) and value >= 2**63:
         value -= 2**64
