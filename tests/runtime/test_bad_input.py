@@ -656,6 +656,43 @@ def test_python_errors_in_the_body(launch):
     assert place == (__file__, raises.first_line + 1)
 
 
+# Kernels of a senseless length.
+
+
+def long_kernel(count):
+    steps = "\n".join(f"    x = x * 0.5 - {i}.0" for i in range(count))
+    source = f"""
+def long(x_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 8))
+{steps}
+    tl.store(x_ptr + tl.arange(0, 8), x)
+"""
+    namespace = {"tl": tl}
+    exec(source, namespace)
+    return jit(source=source)(namespace["long"])
+
+
+def test_kernels_of_hundreds_of_operations(launch):
+    limit = sys.getrecursionlimit()
+    x = np.zeros(8, np.float32)
+    launch(long_kernel(300), (1,), x)
+    expected = np.float32(0)
+    for i in range(300):
+        expected = expected * np.float32(0.5) - np.float32(i)
+    assert (x == expected).all()
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_kernel_that_is_too_long(launch, monkeypatch):
+    if launch.is_eager:
+        pytest.skip("there one statement follows the other")
+    monkeypatch.setattr("tilewright.runtime.build._DEEPEST", 0)
+    error = said(launch, long_kernel(301), np.zeros(8, np.float32))
+    assert isinstance(error, CompileError)
+    assert "`long` is too long" in error.message
+    assert "loop" in error.hint
+
+
 # Kernels that are none.
 
 
