@@ -106,7 +106,9 @@ def _signed(value, bits):
 
 def _bfe(bits, *, signed):
     def extract(a, position, length):
-        position, length = position & 255, length & 255
+        if bits == 32:
+            position, length = position & 255, length & 255
+        position, length = min(position, 1 << 9), min(length, 1 << 9)
         a &= (1 << bits) - 1
         field = (a >> position) & ((1 << length) - 1)
         top = min(position + length - 1, bits - 1)
@@ -119,7 +121,8 @@ def _bfe(bits, *, signed):
 
 def _bfi(bits):
     def insert(a, b, c):
-        position, length = c & 255, c >> 8 & 255
+        position, length = (c & 255, c >> 8 & 255) if bits == 32 else (c, c >> 8)
+        position, length = min(position, 1 << 9), min(length, 1 << 9)
         mask = ((1 << length) - 1) << position & (1 << bits) - 1
         return (b & ~mask) | ((a << position) & mask)
 
@@ -312,7 +315,7 @@ def floats():
 def approximations():
     for name, function, ulp in (
         ("ex2.approx.f32", np.exp2, 2),
-        ("lg2.approx.f32", np.log2, 4),
+        ("lg2.approx.f32", np.log2, 64),
         ("rsqrt.approx.f32", lambda x: 1 / np.sqrt(x), 2),
         ("rcp.approx.f32", lambda x: 1 / x, 1),
         ("sqrt.approx.f32", np.sqrt, 2),

@@ -188,7 +188,7 @@ class Device:
         held, pointers = [], []
         for argument in arguments:
             if not isinstance(argument, np.ndarray):
-                held.append(ctypes.c_int32(argument))
+                held.append(ctypes.c_uint64(argument))
                 continue
             pointer = ctypes.c_uint64()
             self._check(

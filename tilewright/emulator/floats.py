@@ -68,7 +68,7 @@ FORMATS = {
         Format("f32", 32, 8, 23, 0x7FFFFFFF),
         Format("f16", 16, 5, 10, 0x7FFF),
         Format("bf16", 16, 8, 7, 0x7FFF),
-        Format("tf32", 32, 8, 10, 0x7FFFFFFF),
+        Format("tf32", 32, 8, 10, 0x7FC00000),
         Format("e4m3", 8, 4, 3, 0x7F, has_infinity=False),
         Format("e5m2", 8, 5, 2, 0x7F),
     )

@@ -125,7 +125,8 @@ def _extract(binder: Binder, instruction: Instruction, pc: int) -> Step:
     position, length = (binder.value(operand, "u32") for operand in instruction.operands[2:])
 
     def compute(x: Array, position: Array, length: Array) -> Array:
-        position, length = position & np.uint32(255), length & np.uint32(255)
+        if bits == 32:
+            position, length = position & np.uint32(255), length & np.uint32(255)
         wide = np.asarray(x).astype(np.uint64 if bits == 32 else x.dtype).view(np.uint64)
         wide = wide & np.uint64((1 << bits) - 1)
         start = np.minimum(position, np.uint32(63)).astype(np.uint64)
@@ -153,8 +154,10 @@ def _insert(binder: Binder, instruction: Instruction, pc: int) -> Step:
     position, length = (binder.value(operand, "u32") for operand in instruction.operands[3:])
 
     def compute(x: Array, y: Array, position: Array, length: Array) -> Array:
-        start = np.minimum(position & np.uint32(255), np.uint32(64)).astype(np.uint64)
-        count = np.minimum(length & np.uint32(255), np.uint32(64)).astype(np.uint64)
+        if bits == 32:
+            position, length = position & np.uint32(255), length & np.uint32(255)
+        start = np.minimum(position, np.uint32(64)).astype(np.uint64)
+        count = np.minimum(length, np.uint32(64)).astype(np.uint64)
         ones = np.where(
             count == 64, ~np.uint64(0), (np.uint64(1) << (count & np.uint64(63))) - np.uint64(1)
         )

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.emulator.binding import Binder, Value, numpy_type, opcode
 from tilewright.emulator.floats import FORMATS, Array, decode, encode, flush
 from tilewright.emulator.groups import Group, Step
+from tilewright.emulator.instructions.floating import unit_range
 from tilewright.emulator.instructions.integer import elementwise, is_float
 from tilewright.emulator.program import EmulatorError, Instruction
 
@@ -80,7 +81,7 @@ def _float_values(values: Value, type: str) -> Array:
 
 
 def _float_to_integer(instruction: Instruction, to: str, source: str) -> Callable[[Value], Array]:
-    """Round, clamp to the range, and give 0 for NaN (the largest value for 64-bit results)."""
+    """Round, clamp to the range, and give 0 or the highest bit for NaN, as the hardware does."""
     round = next((f for m, f in _INTEGER_ROUNDING.items() if instruction.has(m)), np.trunc)
     dtype, flushes = numpy_type(to), instruction.has("ftz")
     limits = np.iinfo(dtype)
@@ -95,7 +96,8 @@ def _float_to_integer(instruction: Instruction, to: str, source: str) -> Callabl
         inside = np.where(too_large | too_small | np.isnan(whole), 0.0, whole)
         result = np.where(too_large, limits.max, inside.astype(dtype))
         result = np.where(too_small, limits.min, result)
-        of_nan = 1 << 63 if dtype.itemsize == 8 else 0
+        gives_top_bit = dtype.itemsize == 8 or (dtype.itemsize == 4 and source == "f64")
+        of_nan = 1 << (8 * dtype.itemsize - 1) if gives_top_bit else 0
         raw = np.where(np.isnan(exact), np.uint64(of_nan).astype(dtype), result.astype(dtype))
         return np.asarray(raw)
 
@@ -117,7 +119,7 @@ def _to_float(instruction: Instruction, to: str, source: str) -> Callable[[Value
         if to_integral is not None:
             exact = to_integral(exact)
         if saturates:
-            exact = np.where(np.isnan(exact), 0.0, np.clip(exact, 0.0, 1.0))
+            exact = unit_range(exact)
         if relu:
             exact = np.where(np.isnan(exact), exact, np.maximum(exact, 0.0))
         return exact

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.emulator.binding import Binder, Value, numpy_type, opcode
 from tilewright.emulator.floats import (
+    FORMATS,
     Array,
     add_to_odd,
     decode,
@@ -27,7 +28,7 @@ from tilewright.emulator.floats import (
 from tilewright.emulator.groups import Group, Step
 from tilewright.emulator.program import Instruction
 
-__all__ = ["arithmetic", "divide", "fused", "maximum", "minimum"]
+__all__ = ["arithmetic", "divide", "fused", "maximum", "minimum", "unit_range"]
 
 _CANONICAL = np.uint32(0x7FFFFFFF)
 _MODES = ("rn", "rz", "rm", "rp", "rna")
@@ -86,7 +87,7 @@ def _finish(instruction: Instruction, compute: _Function) -> _Function:
         if flushes:
             result = flush(result)
         if saturates:
-            result = np.where(np.isnan(result), np.float32(0), np.clip(result, 0, 1))
+            result = unit_range(result)
         if relu:
             result = np.where(np.isnan(result), result, np.maximum(result, np.float32(0)))
         is_nan = np.isnan(result)
@@ -105,12 +106,18 @@ def _narrow(lane: str, instruction: Instruction, exact: _Function) -> _Function:
     def compute(*bits: Array) -> Array:
         values = exact(*(decode(part, lane).astype(np.float64) for part in bits))
         if saturates:
-            values = np.where(np.isnan(values), 0.0, np.clip(values, 0, 1))
+            values = unit_range(values)
         if relu:
             values = np.where(np.isnan(values), values, np.maximum(values, 0.0))
         return encode(values, lane, mode)
 
     return compute
+
+
+def unit_range(values: Array) -> Array:
+    """Return values clamped to 0 and 1 (`.sat`); NaN and -0 become +0."""
+    one = values.dtype.type(1)
+    return np.where(values > 0, np.minimum(values, one), values.dtype.type(0))
 
 
 def minimum(x: Array, y: Array, *, nan: bool = False, magnitude: bool = False) -> Array:
@@ -168,7 +175,10 @@ def arithmetic(binder: Binder, instruction: Instruction) -> Step:
 def _sign(name: str, lane: str, instruction: Instruction) -> _Function:
     if lane in {"f16", "bf16"}:
         bit = np.uint16(0x8000)
-        return (lambda x: x ^ bit) if name == "neg" else (lambda x: x & ~bit)
+        if name == "abs":
+            return lambda x: x & ~bit
+        nan, infinity = np.uint16(FORMATS[lane].nan), np.uint16(FORMATS[lane].infinity)
+        return lambda x: np.where((x & ~bit) > infinity, nan, x ^ bit)
     operation: Any = np.negative if name == "neg" else np.abs
     if instruction.has("ftz"):
         return lambda x: operation(flush(x))
