@@ -11,6 +11,7 @@ from tilewright.codegen.cpu.plan import Planner
 from tilewright.codegen.cpu.pull import Puller
 from tilewright.codegen.cpu.shape import shape_nest
 from tilewright.codegen.cpu.whole import WholeOps
+from tilewright.codegen.trips import trip_count
 from tilewright.errors import InternalError
 from tilewright.ir.core import Block, Op, Value
 from tilewright.passes.axis_info import AxisInfo
@@ -149,7 +150,7 @@ class BlockWriter:
         kind = llvm_type(op.start.type.element)
         start, stop, step = (puller.scalar(v).text for v in (op.start, op.stop, op.step))
         slots = self._carry(op.inits)
-        trips = self._trip_count(op, kind, start, stop, step)
+        trips = trip_count(code, op, start, stop, step)
         counter = code.alloca("i64")
         head, body, done = code.label("for"), code.label("body"), code.label("end")
         with code.section():
@@ -173,30 +174,6 @@ class BlockWriter:
             code.place(done)
         puller.base_level = code.level
         self._load_slots(op.results, slots)
-
-    def _trip_count(self, op: ops.For, kind: str, start: str, stop: str, step: str) -> str:
-        """Count the iterations in 64 bits, so that a bound near the end of the type is no trap."""
-        code = self.code
-        signed = op.start.type.element.is_int_signed()
-        wide = "i128" if kind == "i64" else "i64"
-        extend = "sext" if signed else "zext"
-        a, b, s = (code.assign(f"{extend} {kind} {text} to {wide}") for text in (start, stop, step))
-        forward = code.assign(f"icmp sgt {wide} {s}, 0")
-        distance = code.assign(
-            f"select i1 {forward}, {wide} {code.assign(f'sub {wide} {b}, {a}')}, "
-            f"{wide} {code.assign(f'sub {wide} {a}, {b}')}"
-        )
-        size = code.assign(
-            f"select i1 {forward}, {wide} {s}, {wide} {code.assign(f'sub {wide} 0, {s}')}"
-        )
-        runs = code.assign(f"icmp sgt {wide} {distance}, 0")
-        moves = code.assign(f"icmp ne {wide} {s}, 0")
-        safe = code.assign(f"select i1 {moves}, {wide} {size}, {wide} 1")
-        last = code.assign(f"sub {wide} {distance}, 1")
-        trips = code.assign(f"add {wide} {code.assign(f'udiv {wide} {last}, {safe}')}, 1")
-        any_ = code.assign(f"and i1 {runs}, {moves}")
-        chosen = code.assign(f"select i1 {any_}, {wide} {trips}, {wide} 0")
-        return chosen if wide == "i64" else code.assign(f"trunc {wide} {chosen} to i64")
 
     def _while(self, op: ops.While) -> None:
         code, puller = self.code, self.puller

@@ -16,7 +16,7 @@ from tilewright.codegen.cpu.buffers import Buffer
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot, guarded
 from tilewright.codegen.cpu.masks import fullness
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
-from tilewright.codegen.cpu.regions import apply_region, identity
+from tilewright.codegen.regions import apply_region, identity
 from tilewright.ir.core import Op, Result, Value
 
 STREAM_BYTES = 16  # the narrowest store that goes past the caches

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tilewright import ops
 from tilewright.codegen.arithmetic import lower
-from tilewright.codegen.code import Element, dtype, llvm_type, vector
-from tilewright.codegen.cpu.pull import Puller
+from tilewright.codegen.code import Code, Element, dtype, llvm_type, vector
 from tilewright.errors import Unsupported
 from tilewright.ir.core import Block, Effect, Op, Value
 
-__all__ = ["apply_region", "identity"]
+__all__ = ["Scalars", "apply_region", "identity"]
 
 
-def apply_region(puller: Puller, block: Block, arguments: list[Element]) -> list[Element]:
+class Scalars(Protocol):
+    """Where code is written, and what a region may use from outside."""
+
+    @property
+    def code(self) -> Code: ...
+
+    def scalar(self, value: Value) -> Element:
+        """Return a scalar that has been computed before."""
+
+    def pointer_add(self, op: ops.PointerAdd, pointer: Element, offset: Element) -> Element:
+        """Advance a pointer."""
+
+
+def apply_region(scalars: Scalars, block: Block, arguments: list[Element]) -> list[Element]:
     """Write the ops of `block` on `arguments` and return what it yields."""
     known: dict[Value, Element] = dict(zip(block.params, arguments, strict=True))
-    return _apply(puller, block, known)
+    return _apply(scalars, block, known)
 
 
-def _apply(puller: Puller, block: Block, known: dict[Value, Element]) -> list[Element]:
+def _apply(scalars: Scalars, block: Block, known: dict[Value, Element]) -> list[Element]:
     def element(value: Value) -> Element:
-        return known[value] if value in known else puller.scalar(value)
+        return known[value] if value in known else scalars.scalar(value)
 
     for op in block.ops:
         if op.effects is not Effect.NONE:
@@ -30,36 +44,36 @@ def _apply(puller: Puller, block: Block, known: dict[Value, Element]) -> list[El
             )  # fmt: skip
         if isinstance(op, ops.If):
             # Lanes may differ, so both arms are computed and chosen from.
-            arms = [_apply(puller, arm, known) for arm in (op.then, op.orelse)]
+            arms = [_apply(scalars, arm, known) for arm in (op.then, op.orelse)]
             chosen = [
-                _select(puller, element(op.condition), a, b, result)
+                _select(scalars, element(op.condition), a, b, result)
                 for a, b, result in zip(*arms, op.results, strict=True)
             ]
             known.update(zip(op.results, chosen, strict=True))
         elif not isinstance(op, ops.Full):
-            known[op] = _lower(puller, op, [element(v) for v in op.operands])
+            known[op] = _lower(scalars, op, [element(v) for v in op.operands])
     return [element(v) for v in block.yields]
 
 
-def _lower(puller: Puller, op: Op, elements: list[Element]) -> Element:
+def _lower(scalars: Scalars, op: Op, elements: list[Element]) -> Element:
     if isinstance(op, ops.PointerAdd):
-        return puller.pointer_add(op, *elements)
+        return scalars.pointer_add(op, *elements)
     lanes, level = max(e.lanes for e in elements), max(e.level for e in elements)
     texts = [
-        puller.code.splat(e, llvm_type(v.type.element), lanes)
+        scalars.code.splat(e, llvm_type(v.type.element), lanes)
         for e, v in zip(elements, op.operands, strict=True)
     ]
-    return Element(lower(puller.code, op, texts, lanes, level), lanes, level)
+    return Element(lower(scalars.code, op, texts, lanes, level), lanes, level)
 
 
-def _select(puller: Puller, flag: Element, x: Element, y: Element, result: Value) -> Element:
+def _select(scalars: Scalars, flag: Element, x: Element, y: Element, result: Value) -> Element:
     lanes = max(flag.lanes, x.lanes, y.lanes)
     level = max(flag.level, x.level, y.level)
     kind = llvm_type(result.type.element)
-    flags = puller.code.splat(flag, "i1", lanes)
-    a, b = (puller.code.splat(e, kind, lanes) for e in (x, y))
+    flags = scalars.code.splat(flag, "i1", lanes)
+    a, b = (scalars.code.splat(e, kind, lanes) for e in (x, y))
     type_ = vector(kind, lanes)
-    text = puller.code.assign(
+    text = scalars.code.assign(
         f"select {vector('i1', lanes)} {flags}, {type_} {a}, {type_} {b}", level
     )
     return Element(text, lanes, level)
