@@ -50,6 +50,12 @@ def _apply(scalars: Scalars, block: Block, known: dict[Value, Element]) -> list[
                 for a, b, result in zip(*arms, op.results, strict=True)
             ]
             known.update(zip(op.results, chosen, strict=True))
+        elif op.regions:
+            raise Unsupported(
+                f"{op.op_name} inside a combine function",
+                location=op.location,
+                hint="unroll the loop: `for i in tl.static_range(...)`",
+            )
         elif not isinstance(op, ops.Full):
             known[op] = _lower(scalars, op, [element(v) for v in op.operands])
     return [element(v) for v in block.yields]

@@ -12,8 +12,8 @@ from tilewright.codegen.cpu.matmul_shape import DotShape, DotTarget
 from tilewright.codegen.cpu.matmul_shape import Element as DotElement
 from tilewright.codegen.cpu.plan import dot_source, starts_at_zero
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
-from tilewright.codegen.regions import apply_region
 from tilewright.codegen.cpu.sort import sort_function
+from tilewright.codegen.regions import apply_region
 from tilewright.ir.core import Value
 from tilewright.target import Host
 
