@@ -121,9 +121,9 @@ def test_ir_that_llvm_rejects_is_an_internal_error(body):
 def test_missing_symbols_are_internal_errors():
     calls_nothing = "declare void @no_such_function()\n"
     calls_nothing += "define void @f() {\n  call void @no_such_function()\n  ret void\n}"
-    loaded = load_object(compile_to_object(module(calls_nothing), host=host()))
-    with pytest.raises(InternalError, match="cannot link 'f'"):
-        loaded.address("f")
+    with pytest.raises(InternalError, match=r"cannot link .*(no_such_function|'f')"):
+        load_object(compile_to_object(module(calls_nothing), host=host())).address("f")
+    loaded = load_object(compile_to_object(module(SQUARE_ROOT), host=host()))
     with pytest.raises(InternalError, match="cannot link 'absent'"):
         loaded.address("absent")
 

@@ -3,6 +3,7 @@
 # The kernels show every construct, good style or not.
 # ruff: noqa: B009, F722, F821, PLR0133, SIM201, UP031
 
+import ast
 import collections
 import contextvars
 import linecache
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -679,3 +681,30 @@ def test_device_function():
         return twice(x)
 
     assert returned(f, 4) == [8]
+
+
+def test_syntax_trees_are_kept_only_while_they_are_in_use():
+    source = "def f(x):\n    y = x + 1\n    return y\n"
+    functions = []
+    for _ in range(100):
+        namespace = {}
+        exec(source, namespace)
+        functions.append(KernelFunction(namespace["f"], source=source))
+    trees = [weakref.ref(function.syntax) for function in functions]
+    assert trees[0]() is None
+    assert trees[-1]() is functions[-1].syntax
+    again = functions[0].syntax
+    assert again is functions[0].syntax
+    assert set(again.liveness.after) == set(again.tree.body)
+
+
+def test_a_tree_that_is_parsed_again_has_the_same_places():
+    def dumped(syntax):
+        return ast.dump(syntax.tree, include_attributes=True)
+
+    before = dumped(scaled.syntax)
+    first = scaled.syntax
+    scaled._syntax = None
+    assert scaled.syntax is not first
+    assert dumped(scaled.syntax) == before
+    assert scaled.syntax.tree.lineno == scaled.first_line

@@ -4,6 +4,7 @@ import gc
 import struct
 import sys
 import types
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -21,12 +22,9 @@ from tilewright.runtime.launcher import (
     IntParameter,
     accept_torch,
     bind_launcher,
-    launcher_ir,
     pack_argument,
 )
 from tilewright.runtime.pool import run_packed
-
-SYMBOL = "launcher.under.test"
 
 # Copies the argument block from the second slot on to where the first one points.
 COPY = """
@@ -49,11 +47,9 @@ def fail(code):
 
 
 def make(parameters, kernel="empty", more="", scratch_bytes=0):
-    text = launcher_ir(
-        parameters, kernel_symbol=kernel, launcher_symbol=SYMBOL, scratch_bytes=scratch_bytes
+    return bind_launcher(
+        load_kernels(more), kernel, parameters, scratch_bytes=scratch_bytes, on_error=fail
     )
-    loaded = load_kernels(more + text)
-    return bind_launcher(loaded, parameters, launcher_symbol=SYMBOL, on_error=fail)
 
 
 def aligned(shape, dtype, offset_bytes=0):
@@ -188,8 +184,13 @@ def test_arrays_by_the_alignment_of_their_address():
 
 
 def test_an_unknown_layout_of_arrays_is_refused(monkeypatch):
-    monkeypatch.setattr(launcher_module, "_numpy_layout_is_known", lambda: False)
-    assert accepts(ArrayParameter("fp32"), np.zeros(4, np.float32)) == [False]
+    shared = launcher_module._shared()
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher_module, "_numpy_layout_is_known", lambda: False)
+        shared._fill()
+        assert accepts(ArrayParameter("fp32"), np.zeros(4, np.float32)) == [False]
+    shared._fill()
+    assert accepts(ArrayParameter("fp32"), np.zeros(4, np.float32)) == [True]
 
 
 def test_the_number_of_arguments_and_the_grid():
@@ -292,13 +293,69 @@ def test_references_are_counted():
 
 
 def test_a_launcher_keeps_its_code_and_lets_it_go():
-    launch = make([ConstantParameter("kept")])
+    class Constant:
+        pass
+
+    constant = Constant()
+    is_alive = weakref.ref(constant)
+    launch = make([ConstantParameter(constant)])
     gc.collect()
-    assert launch(1, 1, 1, "kept") is None
-    alive = len(launcher_module._Bindings.alive)
+    assert launch(1, 1, 1, constant) is None
+    del constant
+    gc.collect()
+    assert is_alive() is not None
     del launch
     gc.collect()
-    assert len(launcher_module._Bindings.alive) == alive - 1
+    assert is_alive() is None
+
+
+def test_launchers_in_cycles_are_collected():
+    for _ in range(20):
+        cycle = []
+
+        class Node:
+            pass
+
+        # The launcher reaches itself through its constant: only the collector can take it apart.
+        node = Node()
+        node.launch = make([ConstantParameter(node)])
+        cycle.append(node)
+        node.cycle = cycle
+        is_alive = weakref.ref(node)
+        del node, cycle
+        gc.collect()
+        assert is_alive() is None
+
+
+def test_a_launcher_has_the_name_of_its_kernel():
+    assert make([]).__name__ == "empty"
+
+
+@pytest.mark.parametrize("tag", [None, 2**63 - 1])
+def test_ints_with_and_without_the_shortcut_for_small_ones(tag):
+    table = launcher_module._shared()._table
+    before = table[launcher_module.Table.ONE_DIGIT]
+    if tag is not None:
+        table[launcher_module.Table.ONE_DIGIT] = tag
+    try:
+        launch = make([ArrayParameter("i64"), IntParameter(64)], "copy", COPY.format(bytes=8))
+        slot = np.zeros(1, np.int64)
+        for power in (0, 1, 15, 29, 30, 31, 32, 59, 60, 61, 62, 63):
+            for number in (2**power, 2**power - 1, -(2**power), -(2**power) - 1):
+                fits = -(2**63) <= number < 2**63
+                assert (launch(1, 1, 1, slot, number) is None) is fits
+                assert not fits or slot[0] == number
+    finally:
+        table[launcher_module.Table.ONE_DIGIT] = before
+
+
+def test_arrays_and_addresses_that_must_not_be_null(fake_torch):
+    accept_torch()
+    null = FakeTensor(fake_torch.float32, 0)
+    other = FakeTensor(fake_torch.float32, 64)
+    assert accepts(ArrayParameter("fp32"), null, other) == [True, True]
+    assert accepts(ArrayParameter("fp32", may_be_null=False), null, other) == [False, True]
+    assert accepts(AddressParameter(may_be_null=False), 0, 1, 2**62) == [False, True, True]
 
 
 # ---- PyTorch
@@ -324,9 +381,12 @@ def fake_torch(monkeypatch):
     fake.Tensor = FakeTensor
     fake.nn = types.SimpleNamespace(Parameter=type("Parameter", (FakeTensor,), {}))
     fake.float32, fake.float64 = object(), object()
-    monkeypatch.setattr(launcher_module._Bindings, "torch_known", False)
     monkeypatch.setitem(sys.modules, "torch", fake)
-    return fake
+    launcher_module._shared()
+    accept_torch()
+    yield fake
+    monkeypatch.undo()
+    launcher_module._shared()._fill()
 
 
 def test_tensors(fake_torch):
@@ -354,6 +414,7 @@ def test_torch_may_be_imported_after_binding(fake_torch, monkeypatch):
     tensor = FakeTensor(fake_torch.float32, 64)
     monkeypatch.delitem(sys.modules, "torch")
     launch = make([ArrayParameter("fp32")])
+    launcher_module._shared()._fill()
     accept_torch()
     assert launch(1, 1, 1, tensor) is NotImplemented
     monkeypatch.setitem(sys.modules, "torch", fake_torch)

@@ -263,12 +263,13 @@ def test_other_systems_are_unsupported(monkeypatch):
         pool_code.module_text(host())
 
 
-def test_the_machine_code_may_come_from_a_cache():
+def test_the_machine_code_comes_from_the_disk_cache(monkeypatch):
     asked = []
 
     def cache(key, make):
         asked.append(key)
         return make()
 
-    assert pool_module._load(cache).address("tilewright_launch")
+    monkeypatch.setattr(pool_module, "cached_object", cache)
+    assert pool_module._load().address("tilewright_launch")
     assert host().fingerprint in asked[0]

@@ -41,7 +41,7 @@ class _Cell:
             return default
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reference:
     """A name outside a kernel, or an attribute of a module (`path` is dotted), and its value."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import functools
 import hashlib
 import inspect
 import textwrap
+import weakref
+from collections import deque
 from collections.abc import Iterable
 from functools import cached_property
 from types import FunctionType, ModuleType
@@ -20,7 +23,22 @@ from tilewright.frontend.liveness import Liveness
 from tilewright.frontend.parameters import Parameter, read_parameters
 from tilewright.frontend.source import SourceReader, SourceText
 
-__all__ = ["Definition"]
+__all__ = ["Definition", "Syntax"]
+
+
+class Syntax:
+    """The syntax tree of a function, and which names are read after which of its statements."""
+
+    def __init__(self, tree: ast.FunctionDef) -> None:
+        self.tree = tree
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        return Liveness(self.tree)
+
+
+# A tree is large: only those that were used lately are kept, for all functions together.
+_RECENT: deque[Syntax] = deque(maxlen=32)
 
 
 class Definition:
@@ -50,6 +68,7 @@ class Definition:
         self.captures = Captures(fn)
         self.runnable: FunctionType | None = None  # the body as eager mode runs it
         self._reader = SourceReader(fn, source)
+        self._syntax: weakref.ref[Syntax] | None = None
         self._unspecialised = (tuple(do_not_specialize), tuple(do_not_specialize_on_alignment))
 
     def __repr__(self) -> str:
@@ -57,13 +76,18 @@ class Definition:
 
     @cached_property
     def source(self) -> SourceText:
-        """The text and the syntax tree."""
+        """The text, and where it stands."""
         return self._reader.read()
 
-    @cached_property
-    def liveness(self) -> Liveness:
-        """Which names are read after which statement."""
-        return Liveness(self.source.tree)
+    @property
+    def syntax(self) -> Syntax:
+        """The syntax tree; hold on to it while its nodes are in use."""
+        syntax = self._syntax() if self._syntax is not None else None
+        if syntax is None:
+            syntax = Syntax(self.source.parse())
+            self._syntax = weakref.ref(syntax)
+            _RECENT.append(syntax)
+        return syntax
 
     @cached_property
     def params(self) -> tuple[Parameter, ...]:
@@ -91,10 +115,9 @@ class Definition:
     @property
     def location(self) -> Location:
         """The place of the `def`."""
-        tree = self.source.tree
         text = self.source.lines[0]
         start = len(text) - len(text.lstrip())
-        return Location(self.file, tree.lineno, start, len(text), self.name)
+        return Location(self.file, self.first_line, start, len(text), self.name)
 
     @cached_property
     def cache_key(self) -> str:
@@ -110,7 +133,7 @@ class Definition:
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         """What the body reads from outside."""
-        return tuple(self.captures.references(self.source.tree))
+        return tuple(self.captures.references(self.syntax.tree))
 
     @cached_property
     def fingerprint(self) -> str:

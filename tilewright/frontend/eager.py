@@ -75,9 +75,9 @@ class _Globals(dict[str, Any]):
 def _runnable(function: Definition) -> FunctionType:
     known = function.runnable
     if known is None:
-        source = function.source
-        module = rewrite_function(source.tree, function.liveness)
-        code = compile(module, source.file, "exec", dont_inherit=True)
+        syntax = function.syntax
+        module = rewrite_function(syntax.tree, syntax.liveness)
+        code = compile(module, function.source.file, "exec", dont_inherit=True)
         (body,) = (c for c in code.co_consts if isinstance(c, type(code)))
         known = function.runnable = FunctionType(body, _Globals(function), function.name)
     return known

@@ -76,6 +76,7 @@ class Frame:
         self, function: Definition, session: Session, builder: Builder, caller: Location | None
     ) -> None:
         self.function = function
+        self.syntax = function.syntax
         self.session = session
         self.builder = builder
         self.caller = caller
@@ -126,7 +127,7 @@ class Frame:
     def read(self, name: str) -> Any:
         """Return the value of a name, or raise `CompileError` saying why it has none."""
         if name not in self.names:
-            if name in self.function.liveness.local_names:
+            if name in self.syntax.liveness.local_names:
                 raise CompileError(f"`{name}` is used before it is assigned")
             return self.function.captures.lookup(name)
         value = self.names[name]

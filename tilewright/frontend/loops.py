@@ -148,13 +148,13 @@ class Loops(Calls):
 
     def edges_of(self, node: Loop, names: Iterable[str]) -> Edges:
         """Return which of the names the jumps of a loop take along."""
-        liveness, bound = self.function.liveness, frozenset(names)
+        liveness, bound = self.syntax.liveness, frozenset(names)
         return Edges(bound & liveness.head[node], bound & liveness.after[node])
 
     # Unrolled: one copy of the body for each item.
 
     def _unrolled(self, node: ast.For, items: Sequence[Any]) -> None:
-        head = self.function.liveness.head[node]
+        head = self.syntax.liveness.head[node]
         outer = self.edges, self.names[BREAK], self.names[CONTINUE]
         self.edges = self.edges_of(node, assigned_names(node.body))
         self.names[BREAK] = self.names[CONTINUE] = False
@@ -183,7 +183,7 @@ class Loops(Calls):
     # Not unrolled.
 
     def _carried(self, node: Loop) -> _Carried:
-        head = self.function.liveness.head[node]
+        head = self.syntax.liveness.head[node]
         own = target_names(node.target) if isinstance(node, ast.For) else []
         again = node.body if isinstance(node, ast.For) else [node.test, *node.body]
         names = [
@@ -271,13 +271,13 @@ class Loops(Calls):
         self._forget(node, carried)
 
     def _body(self, node: Loop) -> None:
-        self.sequence(node.body, self.function.liveness.head[node])
+        self.sequence(node.body, self.syntax.liveness.head[node])
 
     def _asking_body(self, node: ast.While) -> None:
         """Run the body where the condition holds, and leave the loop where it does not."""
         chooser = self._loop_condition(node)
         if isinstance(chooser, Tensor):
-            head = self.function.liveness.head[node]
+            head = self.syntax.liveness.head[node]
             self.branch(chooser, partial(self._body, node), self._leave, (), head, head)
         elif chooser:
             self._body(node)

@@ -26,7 +26,7 @@ _PYTHON_TYPES: dict[Any, DType] = {
 _OTHER_NAMES = {"u1": DTYPES["i1"], "int1": DTYPES["i1"]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of a kernel.
 

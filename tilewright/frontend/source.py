@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import inspect
 import linecache
 import re
 import textwrap
 import tokenize
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 
@@ -24,18 +24,25 @@ _UNAVAILABLE_HINT = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SourceText:
     """The lines of one function as written (indentation included), from its `def` on."""
 
     file: str
     first_line: int
     text: str
-    tree: ast.FunctionDef = field(repr=False)
 
-    @cached_property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return _split(self.text)
+
+    def parse(self) -> ast.FunctionDef:
+        """Return the syntax tree, a new one each time; line numbers are those of the file."""
+        tree = _parse_block(self.text)
+        assert isinstance(tree, ast.FunctionDef)
+        ast.increment_lineno(tree, self.first_line - 1)
+        tree.decorator_list = []
+        return tree
 
     @property
     def dedented(self) -> str:
@@ -54,6 +61,11 @@ class SourceText:
         column = len(raw[:start].decode(errors="replace"))
         end_column = len(raw[:end].decode(errors="replace"))
         return Location(self.file, line, column, end_column, function, caller)
+
+
+@functools.lru_cache(maxsize=32)
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.splitlines())
 
 
 class SourceReader:
@@ -104,28 +116,32 @@ class SourceReader:
         for start in starts:
             if start < len(lines) and (tree := self._parse(lines, start)) is not None:
                 assert tree.end_lineno is not None
-                text = "".join(lines[tree.lineno - 1 : tree.end_lineno])
-                tree.decorator_list = []
-                return SourceText(self.file, tree.lineno, text, tree)
+                first, end = start + tree.lineno - 1, start + tree.end_lineno
+                return SourceText(self.file, first + 1, "".join(lines[first:end]))
         return None
 
     def _parse(self, lines: list[str], start: int) -> ast.FunctionDef | None:
-        """Parse the function whose decorators or `def` begin at a line; None if it is not ours."""
+        """Parse the function whose decorators or `def` begin at a line; None if it is not ours.
+
+        Its first line is number 1.
+        """
         try:
-            block = "".join(inspect.getblock(lines[start:]))
-            # An indented function is parsed below an `if`, so that its columns stay as they are.
-            indented = block[:1].isspace()
-            tree = ast.parse(f"if True:\n{block}" if indented else block)
+            function = _parse_block("".join(inspect.getblock(lines[start:])))
         except (SyntaxError, ValueError, tokenize.TokenError):
             return None
-        body = tree.body
-        if indented and isinstance(body[0], ast.If):
-            body = body[0].body
-        function = body[0] if body else None
         if not isinstance(function, ast.FunctionDef) or function.name != self._code.co_name:
             return None
         arguments = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
         if tuple(arguments) != self._code.co_varnames[: self._code.co_argcount]:
             return None
-        ast.increment_lineno(function, start - 1 if indented else start)
         return function
+
+
+def _parse_block(block: str) -> ast.stmt | None:
+    """Parse a statement; one that is indented keeps its columns."""
+    if not block[:1].isspace():
+        body = ast.parse(block).body
+        return body[0] if body else None
+    condition = ast.parse(f"if True:\n{block}").body[0]
+    assert isinstance(condition, ast.If)
+    return ast.increment_lineno(condition.body[0], -1)

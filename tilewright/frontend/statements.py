@@ -45,7 +45,7 @@ class Visitor(Loops):
 
     def run(self) -> Any:
         """Run the body; return the function's result, compile-time values as they are."""
-        self.sequence(self.function.source.tree.body, frozenset())
+        self.sequence(self.syntax.tree.body, frozenset())
         result = self.names.get(RESULT)
         if result is not None and not self.ended:
             raise CompileError(
@@ -83,7 +83,7 @@ class Visitor(Loops):
 
     def _if(self, node: ast.If, rest: Sequence[ast.stmt], live: frozenset[str]) -> bool:
         test = self.expression(node.test)
-        after = self.function.liveness.after[node]
+        after = self.syntax.liveness.after[node]
         if not isinstance(test, Tensor):
             with self.at(node.test):
                 taken = node.body if _known_condition(test) else node.orelse

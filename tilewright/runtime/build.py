@@ -6,12 +6,12 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import env
-from tilewright.codegen.cpu.compile import CpuKernel, generate
+from tilewright.codegen.cpu.compile import generate
 from tilewright.codegen.llvm import assembly, compile_to_object, host
 from tilewright.errors import CompileError, Location
 from tilewright.frontend.trace import Runtime, trace
@@ -22,8 +22,7 @@ from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.cache import write_entry
-from tilewright.runtime.launcher import launcher_ir
-from tilewright.runtime.machine_code import MachineCode, launcher_symbol
+from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
 
@@ -89,9 +88,8 @@ def _lower(request: Request) -> Lowered:
         kernel = generate(prepare_for_cpu(function), host())
     written = _written_names(request, function)
     accessed = _accessed_names(request, function)
-    text = kernel.llvm_ir + _launcher_text(request, kernel, written, accessed)
     if env.debug_level() >= 5:
-        tell(assembly(text, host=host()))
+        tell(assembly(kernel.llvm_ir, host=host()))
     header = {
         "symbol": kernel.symbol,
         "scratch_bytes": kernel.scratch_bytes,
@@ -99,7 +97,7 @@ def _lower(request: Request) -> Lowered:
         "written": sorted(written),
         "accessed": {name: place and asdict(place) for name, place in accessed.items()},
     }
-    return Lowered(text, header)
+    return Lowered(kernel.llvm_ir, header)
 
 
 def tile_ir(request: Request) -> Function:
@@ -144,23 +142,6 @@ def _count_runtime(traced: Any) -> int:
     if isinstance(traced, tuple):
         return sum(map(_count_runtime, traced))
     return isinstance(traced, Runtime)
-
-
-def _launcher_text(
-    request: Request,
-    kernel: CpuKernel,
-    written: Collection[str],
-    accessed: Collection[str],
-) -> str:
-    parameters = request.parameters(written, accessed)
-    if parameters is None:
-        return ""
-    return launcher_ir(
-        parameters,
-        kernel_symbol=kernel.symbol,
-        launcher_symbol=launcher_symbol(kernel.symbol),
-        scratch_bytes=kernel.scratch_bytes,
-    )
 
 
 _LEAST_ADDRESS = 2**20

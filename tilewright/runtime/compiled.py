@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.llvm import assembly, host, optimized_ir
+from tilewright.codegen.llvm import assembly, compile_to_object, host, optimized_ir
 from tilewright.ir.printer import to_text
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import extents
@@ -44,7 +44,7 @@ class _Stages(Mapping[str, Any]):
             case "asm":
                 return assembly(self._llvm_ir, host=host())
             case "object":
-                return self._code.object_bytes
+                return compile_to_object(self._llvm_ir, host=host())
         raise KeyError(f"{stage!r}: the stages are {', '.join(self)}")
 
     def __iter__(self) -> Iterator[str]:

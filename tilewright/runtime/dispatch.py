@@ -8,9 +8,11 @@ launchers of recent calls in turn, which check the arguments in machine code and
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Final, Protocol
 
 from tilewright.errors import LaunchError
@@ -51,7 +53,7 @@ class Binder:
 
 _TEMPLATE = """
 def {_}fixed({_}state, {_}x, {_}y, {_}z):
-    def {name}({signature}):
+    def {_}launch({signature}):
         {extra}
         if {_}state.check is not None:
             {_}state.check()
@@ -62,11 +64,11 @@ def {_}fixed({_}state, {_}x, {_}y, {_}z):
             ):
                 return {_}kernel
         return {_}state.launch(({_}x, {_}y, {_}z), ({arguments}), {_}options)
-    {name}.__qualname__ = {name!r}
-    return {name}
+    {_}launch.__name__ = {_}launch.__qualname__ = {_}name
+    return {_}launch
 
 def {_}computed({_}state):
-    def {name}({_}grid, /, {signature}):
+    def {_}launch({_}grid, /, {signature}):
         {extra}
         {_}x, {_}y, {_}z = {_}extents({_}grid({{{meta}}}))
         if {_}state.check is not None:
@@ -78,8 +80,8 @@ def {_}computed({_}state):
             ):
                 return {_}kernel
         return {_}state.launch(({_}x, {_}y, {_}z), ({arguments}), {_}options)
-    {name}.__qualname__ = {name!r}
-    return {name}
+    {_}launch.__name__ = {_}launch.__qualname__ = {_}name
+    return {_}launch
 
 def {_}bind({signature}):
     {extra}
@@ -93,11 +95,11 @@ def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
     They take its parameters, by position or by name, and launch options by name. What is missing
     is passed on as `MISSING`.
     """
-    name = name if name.isidentifier() else "kernel"
     prefix = "_"
-    while any(parameter.name.startswith(prefix) for parameter in parameters) or name == prefix:
+    while any(parameter.name.startswith(prefix) for parameter in parameters):
         prefix += "_"
     namespace: dict[str, Any] = {
+        f"{prefix}name": name,
         f"{prefix}missing": MISSING,
         f"{prefix}declined": NotImplemented,
         f"{prefix}extents": extents,
@@ -106,17 +108,22 @@ def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
     }
     names = [parameter.name for parameter in parameters]
     takes_any_number = any(parameter.is_variadic for parameter in parameters)
-    refuse = f"if {prefix}extra: {prefix}refuse({name!r}, {len(parameters)}, {prefix}extra)"
+    refuse = f"if {prefix}extra: {prefix}refuse({prefix}name, {len(parameters)}, {prefix}extra)"
     source = _TEMPLATE.format(
         _=prefix,
-        name=name,
         signature=_signature(parameters, prefix),
         extra="pass" if takes_any_number else refuse,
         arguments="".join(f"{n}, " for n in names),
         meta=", ".join(f"{n!r}: {n}" for n in names),
     )
-    exec(compile(source, f"<launch of {name}>", "exec"), namespace)  # noqa: S102 - the text is ours
+    exec(_compiled(source), namespace)  # noqa: S102 - the text is ours
     return Binder(*(namespace[f"{prefix}{part}"] for part in ("fixed", "computed", "bind")))
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(source: str) -> CodeType:
+    """Compile the functions; kernels with the same signature share the code."""
+    return compile(source, "<launch>", "exec")
 
 
 def _signature(parameters: Sequence[Parameter], prefix: str) -> str:

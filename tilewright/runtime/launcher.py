@@ -6,28 +6,37 @@ grid. Where an argument does not fit it returns `NotImplemented`, and Python cod
 the kernel that does. The argument block has 8 bytes for each parameter that is not a constant:
 integers and addresses as i64, fp32 in the low 4 bytes, bools as 0 or 1.
 
-The IR belongs into the kernel's own module, so that one cached object holds both. It knows the
-memory layout of a few CPython and NumPy objects, which is checked before it is relied on.
+All launchers share one piece of code, which reads what to check from a table of the kernel's: a
+kernel costs no machine code besides its own. The code knows the memory layout of a few CPython and
+NumPy objects, which is checked before it is relied on.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
+import os
 import struct
 import sys
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.codegen.llvm import LoadedObject
+from tilewright.codegen.llvm import LoadedObject, compile_to_object, host, load_object
 from tilewright.ir.types import DTYPES
-from tilewright.runtime.launcher_code import HEADER, Code, Table
-from tilewright.runtime.pool import pool, raise_status
+from tilewright.runtime.cache import cached_object
+from tilewright.runtime.launcher_code import (
+    ENTRIES_PER_DTYPE,
+    RECORD_WORDS,
+    Kind,
+    Self,
+    Table,
+    module_text,
+)
+from tilewright.runtime.pool import keep_forever, pool, raise_status
 
 __all__ = [
     "AddressParameter",
@@ -39,7 +48,6 @@ __all__ = [
     "LaunchParameter",
     "accept_torch",
     "bind_launcher",
-    "launcher_ir",
     "pack_argument",
 ]
 
@@ -123,120 +131,76 @@ def pack_argument(parameter: LaunchParameter, value: float) -> bytes:
     return (int(value) % 2**64).to_bytes(8, "little")
 
 
-# ---- the code -------------------------------------------------------------------------------
+# ---- what a launcher checks ------------------------------------------------------------------
+
+_ANY = 2**64 - 1
+_HEAD = struct.Struct("<4Q")
+_RECORD = struct.Struct(f"<{RECORD_WORDS}Q")
+_FIRST_ITEM = 24
+_NUMPY_ALIGNED = 0x0100
+_NUMPY_WRITEABLE = 0x0400
 
 
-def launcher_ir(
-    parameters: Sequence[LaunchParameter],
-    *,
-    kernel_symbol: str,
-    launcher_symbol: str,
-    scratch_bytes: int,
-) -> str:
-    """Return the IR of a launcher, to be appended to the module that defines `kernel_symbol`."""
-    runtime_count = sum(not isinstance(p, ConstantParameter) for p in parameters)
-    code = Code(table=_table_symbol(launcher_symbol))
-    grid = [code.integer(code.argument(axis)) for axis in range(3)]
-    for size in grid:
-        code.guard(code.value(f"icmp ult i64 {size}, {2**31}"))
-    slot, entry = 0, len(Table)
-    for position, parameter in enumerate(parameters):
-        packed = _guarded(code, parameter, code.argument(position + 3), entry)
-        entry += sum(1 for _ in _constants(parameter))
-        if packed is not None:
-            code.store_slot(slot, packed)
-            slot += 1
-    return HEADER + code.launcher(
-        name=launcher_symbol,
-        kernel=kernel_symbol,
-        argument_count=len(parameters) + 3,
-        slots=runtime_count,
-        entries=entry,
-        grid=grid,
-        scratch_bytes=scratch_bytes,
-    )
+class _Program:
+    """The records of a launcher and the objects that they compare with; see `Kind`."""
+
+    def __init__(self, parameters: Sequence[LaunchParameter]) -> None:
+        self.records: list[bytes] = []
+        self.constants: list[object] = []
+        for parameter in parameters:
+            self._add_parameter(parameter)
+
+    def _add(self, kind: Kind, *words: int) -> None:
+        padding = [0] * (RECORD_WORDS - 1 - len(words))
+        self.records.append(_RECORD.pack(kind, *(word % 2**64 for word in words), *padding))
+
+    def _add_parameter(self, parameter: LaunchParameter) -> None:
+        match parameter:
+            case ArrayParameter(name, divisible):
+                flags = _NUMPY_ALIGNED | (_NUMPY_WRITEABLE if parameter.written else 0)
+                offset = 8 * (len(Table) + ENTRIES_PER_DTYPE * list(DTYPES).index(name))
+                without_null = 0, int(not parameter.may_be_null)
+                self._add(Kind.ARRAY, flags, offset, *without_null, *_alignment(divisible))
+            case AddressParameter(divisible):
+                without_null = 0, int(not parameter.may_be_null)
+                self._add(Kind.INTEGER, -(2**63), _ANY, *without_null, *_alignment(divisible))
+            case IntParameter():
+                self._add_integer(parameter)
+            case FloatParameter(bits):
+                self._add(Kind.SINGLE if bits == 32 else Kind.DOUBLE)
+            case BoolParameter():
+                self._add(Kind.BOOLEAN)
+            case ConstantParameter(value):
+                self._add_constant(value)
+
+    def _add_integer(self, parameter: IntParameter) -> None:
+        bits, signed = parameter.bits, parameter.signed
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        excluded, count = 1, int(parameter.excludes_one)
+        if parameter.excludes_narrower and signed:
+            excluded, count = -(2 ** (bits // 2 - 1)), 2 ** (bits // 2)
+        elif parameter.excludes_narrower:
+            low = 2 ** (bits - 1)
+        kind = Kind.UNSIGNED if bits == 64 and not signed else Kind.INTEGER
+        aligned = _alignment(parameter.divisible_by_16)
+        self._add(kind, low, high - low, excluded, count, *aligned)
+
+    def _add_constant(self, constant: Any) -> None:
+        # Equality is too weak for these: 0.0 == -0.0, (1,) == (True,).
+        if type(constant) is tuple:
+            self._add(Kind.TUPLE, len(constant))
+            for item in constant:
+                self._add_constant(item)
+        elif type(constant) is float:
+            self._add(Kind.FLOAT, *struct.unpack("<Q", struct.pack("<d", constant)))
+        else:
+            self._add(Kind.OBJECT, _FIRST_ITEM + 8 * (len(Self) + len(self.constants)))
+            self.constants.append(constant)
 
 
-def _table_symbol(launcher_symbol: str) -> str:
-    return f"{launcher_symbol}.table"
-
-
-def _guarded(code: Code, parameter: LaunchParameter, value: str, entry: int) -> str | None:
-    """Check an argument; return its slot as an i64, or None for a constant."""
-    match parameter:
-        case ArrayParameter():
-            address = code.array_address(value, entry, written=parameter.written)
-            return _guarded_address(code, parameter, address)
-        case AddressParameter():
-            return _guarded_address(code, parameter, code.integer(value))
-        case IntParameter():
-            return _guarded_integer(code, parameter, value)
-        case FloatParameter():
-            return code.float_bits(value, parameter.bits)
-        case BoolParameter():
-            return code.boolean(value)
-        case ConstantParameter():
-            _guard_constant(code, parameter.value, value, itertools.count(entry))
-            return None
-
-
-def _guarded_address(code: Code, parameter: ArrayParameter | AddressParameter, address: str) -> str:
-    code.guard_divisible(address, parameter.divisible_by_16)
-    if not parameter.may_be_null:
-        code.guard(code.value(f"icmp ne i64 {address}, 0"))
-    return address
-
-
-def _guarded_integer(code: Code, parameter: IntParameter, value: str) -> str:
-    bits, signed = parameter.bits, parameter.signed
-    if bits == 64 and not signed:
-        number = code.unsigned_integer(value)
-        if parameter.excludes_narrower:
-            code.guard(code.value(f"icmp slt i64 {number}, 0"))
-    else:
-        number = code.integer(value)
-        if bits < 64:
-            lowest, highest = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
-            code.guard_range(number, lowest, highest)
-        if parameter.excludes_narrower:
-            half = 2 ** (bits // 2 - 1)
-            code.guard_range(number, -half, half, inside=False)
-    if parameter.excludes_one:
-        code.guard(code.value(f"icmp ne i64 {number}, 1"))
-    code.guard_divisible(number, parameter.divisible_by_16)
-    return number
-
-
-def _guard_constant(code: Code, constant: Any, value: str, entries: Iterator[int]) -> None:
-    # Equality is too weak for these: 0.0 == -0.0, (1,) == (True,).
-    if type(constant) is tuple:
-        for item in code.tuple_items(value, len(constant)):
-            _guard_constant(code, constant[item.position], item.value, entries)
-    elif type(constant) is float:
-        bits = code.float_bits(value, 64)
-        expected = struct.unpack("<q", struct.pack("<d", constant))[0]
-        code.guard(code.value(f"icmp eq i64 {bits}, {expected}"))
-        next(entries)
-    else:
-        code.guard_same(value, next(entries))
-
-
-def _constants(parameter: LaunchParameter) -> Iterator[Any]:
-    """The Python objects that the launcher compares with; None where there is no such object."""
-    match parameter:
-        case ArrayParameter():
-            yield from _numpy_dtypes(parameter.dtype_name)
-            yield _torch_dtype(parameter.dtype_name)
-        case ConstantParameter():
-            yield from _leaves(parameter.value)
-
-
-def _leaves(constant: Any) -> Iterator[Any]:
-    if type(constant) is tuple:
-        for item in constant:
-            yield from _leaves(item)
-    else:
-        yield constant
+def _alignment(divisible_by_16: bool | None) -> tuple[int, int]:
+    """The mask, and whether what it leaves must be zero."""
+    return (0, 1) if divisible_by_16 is None else (15, int(divisible_by_16))
 
 
 # ---- binding to this process ----------------------------------------------------------------
@@ -244,65 +208,93 @@ def _leaves(constant: Any) -> Iterator[Any]:
 
 def bind_launcher(
     loaded: LoadedObject,
+    kernel_symbol: str,
     parameters: Sequence[LaunchParameter],
     *,
-    launcher_symbol: str,
+    scratch_bytes: int,
     on_error: Callable[[int], object],
 ) -> Callable[..., object]:
-    """Return the builtin `launcher(grid_x, grid_y, grid_z, *arguments)` of a loaded object.
+    """Return the builtin `launcher(grid_x, grid_y, grid_z, *arguments)` of a kernel.
 
     `on_error` is called with the code of a failed `device_assert`, and raises. The builtin keeps
     the object alive.
     """
-    if object.__basicsize__ != 16:
-        # A free-threaded or a tracing Python: objects have another layout.
+    if not _python_layout_is_known():
         return _decline
-    binding = _Binding(loaded, parameters, launcher_symbol, on_error)
-    _Bindings.alive.add(binding)
+    program = _Program(parameters)
+    runtime_count = sum(not isinstance(p, ConstantParameter) for p in parameters)
+    head = _HEAD.pack(
+        loaded.address(kernel_symbol), scratch_bytes, len(parameters) + 3, max(runtime_count, 1)
+    )
+    # A builtin reads its definition while it is being deleted, before it lets go of `self`. Bytes
+    # and tuples are what the garbage collector does not empty before that.
+    name = kernel_symbol.encode() + b"\0"
+    definition = _METHOD.pack(_contents(name), _shared().address, _METH_FASTCALL, 0)
+    this = (
+        head + b"".join(program.records),
+        functools.partial(raise_status, on_error=on_error),
+        *program.constants,
+        *(loaded, definition, name),
+    )
     new_builtin = ctypes.pythonapi.PyCFunction_NewEx
     new_builtin.restype = ctypes.py_object
     new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    builtin: Callable[..., object] = new_builtin(
-        loaded.address(f"{launcher_symbol}.method"), binding, None
-    )
+    builtin: Callable[..., object] = new_builtin(_contents(definition), this, None)
     return builtin
 
 
-def accept_torch() -> None:
-    """Let launchers that were bound before PyTorch was imported accept its tensors."""
-    if _Bindings.torch_known or _torch_types() == (None, None):
-        return
-    for binding in list(_Bindings.alive):
-        binding.fill()
-    _Bindings.torch_known = True
+_METH_FASTCALL = 0x80
+# PyMethodDef: the name, the function, flags, the documentation.
+_METHOD = struct.Struct("<QQi4xQ")
+
+
+def _contents(data: bytes) -> int:
+    """Return the address of the contents of a bytes object."""
+    return id(data) + bytes.__basicsize__ - 1
 
 
 def _decline(*arguments: object) -> object:
     return NotImplemented
 
 
-class _Binding:
-    """The table of one launcher: what it compares with, by address, and the references to it."""
+def accept_torch() -> None:
+    """Let launchers that were made before PyTorch was imported accept its tensors."""
+    if _State.shared is not None:
+        _State.shared.accept_torch()
 
-    def __init__(
-        self,
-        loaded: LoadedObject,
-        parameters: Sequence[LaunchParameter],
-        launcher_symbol: str,
-        on_error: Callable[[int], object],
-    ) -> None:
-        self._loaded = loaded
-        self._parameters = parameters
-        self._address = loaded.address(_table_symbol(launcher_symbol))
-        self._raise = functools.partial(raise_status, on_error=on_error)
-        self._references: list[object] = []
-        self.fill()
 
-    def fill(self) -> None:
-        """Write the table."""
-        tensor, parameter = _torch_types()
-        fixed = {
-            Table.RAISE: self._raise,
+class _Shared:
+    """The code of all launchers, and its table: what does not depend on the kernel."""
+
+    def __init__(self) -> None:
+        machine = host()
+        text = module_text(machine, self.size())
+        loaded = load_object(
+            cached_object(
+                f"{machine.fingerprint};{text}",
+                lambda: compile_to_object(text, host=machine, level=1),
+            )
+        )
+        keep_forever(loaded)
+        self.address = loaded.address("tilewright_launcher")
+        place = loaded.address("tilewright_table")
+        self._table = (ctypes.c_void_p * self.size()).from_address(place)
+        self._torch: tuple[type | None, type | None] = (None, None)
+        self._fill()
+
+    @staticmethod
+    def size() -> int:
+        """The number of entries."""
+        return len(Table) + ENTRIES_PER_DTYPE * len(DTYPES)
+
+    def accept_torch(self) -> None:
+        """Enter PyTorch's types, once it has been imported."""
+        if self._torch != _torch_types():
+            self._fill()
+
+    def _fill(self) -> None:
+        tensor, parameter = self._torch = _torch_types()
+        entries = {
             Table.NDARRAY: np.ndarray if _numpy_layout_is_known() else None,
             Table.TENSOR: tensor,
             Table.PARAMETER: parameter,
@@ -310,24 +302,43 @@ class _Binding:
             Table.DTYPE: sys.intern("dtype"),
             Table.IS_CPU: sys.intern("is_cpu"),
         }
-        absent = object()
-        entries: list[object] = [fixed.get(place, absent) for place in Table]
-        # An unknown type is a null pointer, which no object has as its type.
-        entries = [absent if entry is None else entry for entry in entries]
-        for launch_parameter in self._parameters:
-            entries.extend(_constants(launch_parameter))
-        table = (ctypes.c_int64 * len(entries)).from_address(self._address)
-        for position, entry in enumerate(entries):
-            table[position] = 0 if entry is absent else id(entry)
-        table[Table.LAUNCH] = pool().launch_address
-        self._references = entries
+        self._table[Table.LAUNCH] = pool().launch_address
+        self._table[Table.ONE_DIGIT] = _one_digit_tag()
+        for place, entry in entries.items():
+            self._enter(place, entry)
+        for number, name in enumerate(DTYPES):
+            first = len(Table) + ENTRIES_PER_DTYPE * number
+            for offset, dtype in enumerate((*_numpy_dtypes(name), _torch_dtype(name))):
+                self._enter(first + offset, dtype)
+
+    def _enter(self, place: int, entry: object) -> None:
+        # What is absent is a null pointer: no object has it as its type.
+        if entry is not None:
+            keep_forever(entry)
+        self._table[place] = None if entry is None else id(entry)
 
 
-class _Bindings:
-    """Every launcher in use."""
+class _State:
+    """The one code of this process."""
 
-    alive: ClassVar[weakref.WeakSet[_Binding]] = weakref.WeakSet()
-    torch_known = False
+    lock = threading.Lock()
+    shared: _Shared | None = None
+
+
+def _shared() -> _Shared:
+    if _State.shared is None:
+        with _State.lock:
+            if _State.shared is None:
+                _State.shared = _Shared()
+    return _State.shared
+
+
+def _after_fork_in_child() -> None:
+    _State.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _torch_types() -> tuple[type | None, type | None]:
@@ -341,12 +352,31 @@ def _torch_dtype(name: str) -> object:
     return getattr(sys.modules.get("torch"), DTYPES[name].numpy.name, None)
 
 
-@functools.cache
 def _numpy_dtypes(name: str) -> tuple[object, object]:
     """Return the two dtype objects of an element type: C has two 64-bit integer types."""
     dtype = DTYPES[name].numpy
     others = (other for code in "lqLQ" if (other := np.dtype(code)) == dtype)
     return dtype, next((other for other in others if other is not dtype), dtype)
+
+
+def _python_layout_is_known() -> bool:
+    """Whether objects lie in memory as the launchers assume: a tracing Python has other ones."""
+    sizes = (object.__basicsize__, tuple.__basicsize__, bytes.__basicsize__)
+    return sizes == (16, _FIRST_ITEM, 33)
+
+
+def _one_digit_tag() -> int:
+    """Return what marks an int of one positive digit, or a mark that none has."""
+    tags = {number: ctypes.c_int64.from_address(id(number) + 16).value for number in _INTS}
+    digits = [ctypes.c_int32.from_address(id(number) + 24).value for number in _INTS[:3]]
+    marks = {tags[number] for number in _INTS[:3]}
+    is_known = digits == list(_INTS[:3]) and len(marks) == 1
+    others = {tags[number] for number in _INTS[3:]}
+    return marks.pop() if is_known and not marks & others else 2**63 - 1
+
+
+# Of one positive digit, and not.
+_INTS = (1, 5, 2**30 - 1, 0, -1, -(2**30 - 1), 2**30, 2**60)
 
 
 @functools.cache

@@ -1,42 +1,99 @@
-"""Writes the LLVM IR of a launcher: one method for each check of an argument.
+"""The machine code of the launcher, as LLVM IR: `launcher.py` says what it does.
 
-Offsets of CPython objects: `ob_type` at 8, the items of a tuple at 24 and its length at 16. Of
-NumPy arrays: `data` at 16, `descr` at 56, `flags` at 64.
+There is one function for all kernels. What it checks stands in the *program* of a kernel: a head
+and one record for each argument (and for each item of a constant tuple), all of 64-bit words.
+The function's `self` is a tuple that begins with the bytes of the program. Objects that do not
+depend on the kernel stand in a table of addresses beside the code.
+
+Offsets of CPython objects: `ob_type` at 8, the items of a tuple at 24 and its length at 16, the
+contents of bytes at 32. Of NumPy arrays: `data` at 16, `descr` at 56, `flags` at 64.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import re
+import string
 
-__all__ = ["HEADER", "Code", "Item", "Table"]
+from tilewright.codegen.llvm import module_header
+from tilewright.target import Host
 
-_NUMPY_ALIGNED = 0x0100
-_NUMPY_WRITEABLE = 0x0400
+__all__ = ["ENTRIES_PER_DTYPE", "RECORD_WORDS", "Kind", "Self", "Table", "module_text"]
+
+RECORD_WORDS = 8
+
+# For each element type two dtypes of NumPy, since C has two 64-bit integer types, and PyTorch's.
+ENTRIES_PER_DTYPE = 3
+
+
+class Self(enum.IntEnum):
+    """The first items of a launcher's `self`; the objects that it compares with follow."""
+
+    PROGRAM = 0
+    RAISE = 1
 
 
 class Table(enum.IntEnum):
-    """The first entries of a launcher's table of addresses; those of its parameters follow."""
+    """The first entries of the table; those of the element types follow."""
 
     LAUNCH = 0
-    RAISE = 1
-    NDARRAY = 2
-    TENSOR = 3
-    PARAMETER = 4
-    DATA_PTR = 5
-    DTYPE = 6
-    IS_CPU = 7
+    NDARRAY = 1
+    TENSOR = 2
+    PARAMETER = 3
+    DATA_PTR = 4
+    DTYPE = 5
+    IS_CPU = 6
+    ONE_DIGIT = 7  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
 
 
-class Item(NamedTuple):
-    """An item of a tuple argument."""
+class Kind(enum.IntEnum):
+    """What a record checks, and what stands in its words from the second on.
 
-    position: int
-    value: str
+    A whole number `n` is accepted where, in the arithmetic of u64, `n - low <= span`,
+    `n - excluded >= count` and `(n & mask == 0) == is_zero`; the last two hold for addresses too.
+    """
+
+    ARRAY = 0  # flags that must be set, offset in the table, excluded, count, mask, is_zero
+    INTEGER = 1  # low, span, excluded, count, mask, is_zero
+    UNSIGNED = 2  # the same
+    SINGLE = 3
+    DOUBLE = 4
+    BOOLEAN = 5
+    OBJECT = 6  # offset in `self` of an object that is the argument or equals it
+    FLOAT = 7  # the bits
+    TUPLE = 8  # the number of items, whose records follow
 
 
-HEADER = """
+def module_text(host: Host, table_size: int) -> str:
+    """Return the LLVM IR of the launcher, with a table of so many entries."""
+    grid = "".join(
+        string.Template(_GRID).substitute(AXIS=axis, OFFSET=8 * axis, NEXT=axis + 1)
+        for axis in range(3)
+    )
+    names = {f"T_{entry.name}": 8 * entry for entry in Table}
+    kinds = {f"K_{kind.name}": int(kind) for kind in Kind}
+    items = {f"S_{item.name}": 24 + 8 * item for item in Self}
+    text = string.Template(_DECLARATIONS + _CONSTANT + _TORCH + _LAUNCHER).substitute(
+        names, **kinds, **items, GRID=grid, TABLE_SIZE=table_size, RECORD=8 * RECORD_WORDS
+    )
+    return module_header(host) + _LOAD.sub(_expand_load, text)
+
+
+# `%v = load ptr, %p at 24`: a load from an offset in bytes, `%p` being a pointer.
+_LOAD = re.compile(r"(%[\w.]+) = load (\w+), (\S+) at (\S+)")
+
+
+def _expand_load(match: re.Match[str]) -> str:
+    result, kind, pointer, offset = match.groups()
+    return (
+        f"{result}.at = getelementptr i8, ptr {pointer}, i64 {offset}\n"
+        f"  {result} = load {kind}, ptr {result}.at"
+    )
+
+
+_DECLARATIONS = """
+@tilewright_table = global [$TABLE_SIZE x ptr] zeroinitializer, align 64
+
 @PyLong_Type = external global i8
 @PyFloat_Type = external global i8
 @PyTuple_Type = external global i8
@@ -58,250 +115,317 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 """
 
-
-class Code:
-    """The body of a launcher as it is written; `value` and `guard` are all it is made of.
-
-    A guard that fails goes to `%decline`, or to `%forget` where a Python error is set.
-    """
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-        self._lines: list[str] = []
-        self._count = 0
-        self._block = "checks"
-
-    # ---- the elements
-
-    def value(self, expression: str) -> str:
-        """Add an instruction; return the name of its result."""
-        name = f"%v{self._next()}"
-        self._lines.append(f"  {name} = {expression}")
-        return name
-
-    def guard(self, condition: str, *, otherwise: str = "decline") -> None:
-        """Go on only where a condition holds."""
-        passed = self._label()
-        self._lines.append(f"  br i1 {condition}, label %{passed}, label %{otherwise}")
-        self._start(passed)
-
-    def load(self, pointer: str, offset: int, kind: str = "ptr") -> str:
-        """Load a field of an object."""
-        address = self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        return self.value(f"load {kind}, ptr {address}")
-
-    def argument(self, position: int) -> str:
-        """Load a positional argument of the launcher."""
-        return self.load("%arguments", 8 * position)
-
-    def store_slot(self, slot: int, packed: str) -> None:
-        """Store an i64 in the argument block."""
-        address = self.value(f"getelementptr i64, ptr %block, i64 {slot}")
-        self._lines.append(f"  store i64 {packed}, ptr {address}")
-
-    def _entry(self, position: int) -> str:
-        return self.load(f"@{self._table}", 8 * position)
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
-
-    def _label(self) -> str:
-        return f"b{self._next()}"
-
-    def _start(self, label: str) -> None:
-        self._lines.append(f"{label}:")
-        self._block = label
-
-    def _guard_type(self, value: str, type_object: str) -> None:
-        kind = self.load(value, 8)
-        self.guard(self.value(f"icmp eq ptr {kind}, {type_object}"))
-
-    # ---- numbers
-
-    def integer(self, value: str) -> str:
-        """Check for an exact int that fits an i64; return it."""
-        self._guard_type(value, "@PyLong_Type")
-        number = self.value(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {value}, ptr %overflow)")
-        overflow = self.value("load i32, ptr %overflow")
-        self.guard(self.value(f"icmp eq i32 {overflow}, 0"))
-        return number
-
-    def unsigned_integer(self, value: str) -> str:
-        """Check for an exact int that fits a u64; return its bits."""
-        self._guard_type(value, "@PyLong_Type")
-        number = self.value(f"call i64 @PyLong_AsUnsignedLongLong(ptr {value})")
-        ordinary = self.value(f"icmp ne i64 {number}, -1")
-        passed, maximum = self._label(), self._label()
-        self._lines.append(f"  br i1 {ordinary}, label %{passed}, label %{maximum}")
-        self._start(maximum)
-        error = self.value("call ptr @PyErr_Occurred()")
-        fits = self.value(f"icmp eq ptr {error}, null")
-        self._lines.append(f"  br i1 {fits}, label %{passed}, label %forget")
-        self._start(passed)
-        return number
-
-    def float_bits(self, value: str, bits: int) -> str:
-        """Check for an exact float; return the bits of its fp32 or fp64 value."""
-        self._guard_type(value, "@PyFloat_Type")
-        number = self.value(f"call double @PyFloat_AsDouble(ptr {value})")
-        if bits == 64:
-            return self.value(f"bitcast double {number} to i64")
-        single = self.value(f"fptrunc double {number} to float")
-        pattern = self.value(f"bitcast float {single} to i32")
-        return self.value(f"zext i32 {pattern} to i64")
-
-    def boolean(self, value: str) -> str:
-        """Check for True or False; return 1 or 0."""
-        true = self.value(f"icmp eq ptr {value}, @_Py_TrueStruct")
-        false = self.value(f"icmp eq ptr {value}, @_Py_FalseStruct")
-        self.guard(self.value(f"or i1 {true}, {false}"))
-        return self.value(f"zext i1 {true} to i64")
-
-    def guard_range(self, number: str, lowest: int, end: int, *, inside: bool = True) -> None:
-        """Check `lowest <= number < end`, or that it is not so."""
-        shifted = self.value(f"sub i64 {number}, {lowest}")
-        comparison = "ult" if inside else "uge"
-        self.guard(self.value(f"icmp {comparison} i64 {shifted}, {end - lowest}"))
-
-    def guard_divisible(self, number: str, divisible_by_16: bool | None) -> None:
-        """Check that a number is divisible by 16, or that it is not."""
-        if divisible_by_16 is not None:
-            low = self.value(f"and i64 {number}, 15")
-            comparison = "eq" if divisible_by_16 else "ne"
-            self.guard(self.value(f"icmp {comparison} i64 {low}, 0"))
-
-    # ---- constants
-
-    def guard_same(self, value: str, entry: int) -> None:
-        """Check for the object of a table entry, or one of its type that equals it."""
-        constant = self._entry(entry)
-        same = self.value(f"icmp eq ptr {value}, {constant}")
-        passed, compare = self._label(), self._label()
-        self._lines.append(f"  br i1 {same}, label %{passed}, label %{compare}")
-        self._start(compare)
-        self._guard_type(value, self.load(constant, 8))
-        equal = self.value(
-            f"call i32 @PyObject_RichCompareBool(ptr {value}, ptr {constant}, i32 2)"
-        )
-        # -1 is an error, which the slow path meets again and reports.
-        self.guard(self.value(f"icmp sge i32 {equal}, 0"), otherwise="forget")
-        is_equal = self.value(f"icmp ne i32 {equal}, 0")
-        self._lines.append(f"  br i1 {is_equal}, label %{passed}, label %decline")
-        self._start(passed)
-
-    def tuple_items(self, value: str, length: int) -> Iterator[Item]:
-        """Check for an exact tuple of a length; yield its items."""
-        self._guard_type(value, "@PyTuple_Type")
-        actual = self.load(value, 16, "i64")
-        self.guard(self.value(f"icmp eq i64 {actual}, {length}"))
-        for position in range(length):
-            yield Item(position, self.load(value, 24 + 8 * position))
-
-    # ---- arrays
-
-    def array_address(self, value: str, entry: int, *, written: bool) -> str:
-        """Check for an array whose dtype is one of the three at `entry`; return its address."""
-        kind = self.load(value, 8)
-        is_numpy = self.value(f"icmp eq ptr {kind}, {self._entry(Table.NDARRAY)}")
-        numpy, torch, joined = self._label(), self._label(), self._label()
-        self._lines.append(f"  br i1 {is_numpy}, label %{numpy}, label %{torch}")
-        self._start(numpy)
-        from_numpy = self._numpy_address(value, entry, written=written)
-        numpy_end = self._block
-        self._lines.append(f"  br label %{joined}")
-        self._start(torch)
-        from_torch = self._torch_address(value, kind, entry + 2)
-        torch_end = self._block
-        self._lines.append(f"  br label %{joined}")
-        self._start(joined)
-        return self.value(f"phi i64 [ {from_numpy}, %{numpy_end} ], [ {from_torch}, %{torch_end} ]")
-
-    def _numpy_address(self, value: str, entry: int, *, written: bool) -> str:
-        dtype = self.load(value, 56)
-        first = self.value(f"icmp eq ptr {dtype}, {self._entry(entry)}")
-        second = self.value(f"icmp eq ptr {dtype}, {self._entry(entry + 1)}")
-        self.guard(self.value(f"or i1 {first}, {second}"))
-        needed = _NUMPY_ALIGNED | (_NUMPY_WRITEABLE if written else 0)
-        flags = self.load(value, 64, "i32")
-        present = self.value(f"and i32 {flags}, {needed}")
-        self.guard(self.value(f"icmp eq i32 {present}, {needed}"))
-        return self.load(value, 16, "i64")
-
-    def _torch_address(self, value: str, kind: str, entry: int) -> str:
-        tensor = self.value(f"icmp eq ptr {kind}, {self._entry(Table.TENSOR)}")
-        parameter = self.value(f"icmp eq ptr {kind}, {self._entry(Table.PARAMETER)}")
-        self.guard(self.value(f"or i1 {tensor}, {parameter}"))
-        dtype = self._owned(f"@PyObject_GetAttr(ptr {value}, ptr {self._entry(Table.DTYPE)})")
-        self.guard(self.value(f"icmp eq ptr {dtype}, {self._entry(entry)}"))
-        on_cpu = self._owned(f"@PyObject_GetAttr(ptr {value}, ptr {self._entry(Table.IS_CPU)})")
-        self.guard(self.value(f"icmp eq ptr {on_cpu}, @_Py_TrueStruct"))
-        self._lines.append(f"  store ptr {value}, ptr %self.only")
-        name = self._entry(Table.DATA_PTR)
-        call = f"@PyObject_VectorcallMethod(ptr {name}, ptr %self.only, i64 1, ptr null)"
-        address = self.value(f"call ptr {call}")
-        self.guard(self.value(f"icmp ne ptr {address}, null"), otherwise="forget")
-        number = self.value(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {address}, ptr %overflow)")
-        self._lines.append(f"  call void @Py_DecRef(ptr {address})")
-        return number
-
-    def _owned(self, call: str) -> str:
-        """Call for a new reference to an object that something else keeps alive, and drop it."""
-        result = self.value(f"call ptr {call}")
-        self.guard(self.value(f"icmp ne ptr {result}, null"), otherwise="forget")
-        self._lines.append(f"  call void @Py_DecRef(ptr {result})")
-        return result
-
-    # ---- the whole
-
-    def launcher(
-        self,
-        *,
-        name: str,
-        kernel: str,
-        argument_count: int,
-        slots: int,
-        entries: int,
-        grid: Sequence[str],
-        scratch_bytes: int,
-    ) -> str:
-        """Return the launcher made of the checks so far."""
-        sizes = [self.value(f"trunc i64 {size} to i32") for size in grid]
-        launch = self._entry(Table.LAUNCH)
-        grid_text = ", ".join(f"i32 {size}" for size in sizes)
-        checks = "\n".join(self._lines)
-        raiser = f"getelementptr (i8, ptr @{self._table}, i64 {8 * Table.RAISE})"
-        return f"""
-@{self._table} = global [{entries} x i64] zeroinitializer, align 64
-@{name}.name = private constant [{len(kernel) + 1} x i8] c"{kernel}\\00"
-; METH_FASTCALL
-@{name}.method = global {{ ptr, ptr, i32, ptr }} {{ ptr @{name}.name, ptr @{name}, i32 128, ptr null }}
-
-; Optimising it would take longer than most kernels, and save some 20 ns of a launch.
-define ptr @{name}(ptr %self, ptr %arguments, i64 %count) noinline optnone {{
+_CONSTANT = """
+; Whether a value is the constant of the record at `next`, which is moved on: 1 or 0, or -1 with a
+; Python error set.
+define internal i32 @is_constant(ptr %value, ptr %self, ptr %next) noinline {
 entry:
-  %block = alloca [{max(slots, 1)} x i64], align 64
-  %overflow = alloca i32
+  %record = load ptr, ptr %next
+  %after = getelementptr i8, ptr %record, i64 $RECORD
+  store ptr %after, ptr %next
+  %type = load ptr, %value at 8
+  %kind = load i64, %record at 0
+  %expected = load i64, %record at 8
+  switch i64 %kind, label %object [ i64 $K_FLOAT, label %float
+                                    i64 $K_TUPLE, label %tuple ]
+object:
+  %constant = load ptr, %self at %expected
+  %same = icmp eq ptr %value, %constant
+  br i1 %same, label %yes, label %compare
+compare:
+  %constant.type = load ptr, %constant at 8
+  %alike = icmp eq ptr %type, %constant.type
+  br i1 %alike, label %equal, label %no
+equal:
+  %answer = call i32 @PyObject_RichCompareBool(ptr %value, ptr %constant, i32 2)
+  ret i32 %answer
+float:
+  %is.float = icmp eq ptr %type, @PyFloat_Type
+  br i1 %is.float, label %bits, label %no
+bits:
+  %double = call double @PyFloat_AsDouble(ptr %value)
+  %pattern = bitcast double %double to i64
+  %identical = icmp eq i64 %pattern, %expected
+  br i1 %identical, label %yes, label %no
+tuple:
+  %is.tuple = icmp eq ptr %type, @PyTuple_Type
+  br i1 %is.tuple, label %length, label %no
+length:
+  %size = load i64, %value at 16
+  %fits = icmp eq i64 %size, %expected
+  br i1 %fits, label %items, label %no
+items:
+  %i = phi i64 [ 0, %length ], [ %i1, %more ]
+  %end = icmp eq i64 %i, %size
+  br i1 %end, label %yes, label %item
+item:
+  %places = getelementptr i8, ptr %value, i64 24
+  %place = getelementptr ptr, ptr %places, i64 %i
+  %item.value = load ptr, ptr %place
+  %status = call i32 @is_constant(ptr %item.value, ptr %self, ptr %next)
+  %fine = icmp eq i32 %status, 1
+  br i1 %fine, label %more, label %failed
+more:
+  %i1 = add i64 %i, 1
+  br label %items
+failed:
+  ret i32 %status
+yes:
+  ret i32 1
+no:
+  ret i32 0
+}
+"""
+
+_TORCH = """
+; Stores the address of a CPU tensor whose dtype is the third entry at `dtypes`: 1, or 0 for any
+; other value, or -1 with a Python error set.
+define internal i32 @tensor_address(ptr %value, ptr %type, ptr %dtypes, ptr %result) noinline {
+entry:
   %self.only = alloca ptr
-  %complete = icmp eq i64 %count, {argument_count}
-  br i1 %complete, label %checks, label %decline
-checks:
-{checks}
-  %status = call i32 {launch}(ptr @{kernel}, ptr %block, {grid_text}, i64 {scratch_bytes})
-  switch i32 %status, label %raise [ i32 0, label %done
+  %overflow = alloca i32
+  %tensor = load ptr, @tilewright_table at $T_TENSOR
+  %parameter = load ptr, @tilewright_table at $T_PARAMETER
+  %is.tensor = icmp eq ptr %type, %tensor
+  %is.parameter = icmp eq ptr %type, %parameter
+  %known = or i1 %is.tensor, %is.parameter
+  br i1 %known, label %dtype, label %no
+dtype:
+  ; Something else keeps alive what is dropped here before it is looked at.
+  %dtype.name = load ptr, @tilewright_table at $T_DTYPE
+  %actual = call ptr @PyObject_GetAttr(ptr %value, ptr %dtype.name)
+  %no.dtype = icmp eq ptr %actual, null
+  br i1 %no.dtype, label %error, label %compare
+compare:
+  call void @Py_DecRef(ptr %actual)
+  %expected = load ptr, %dtypes at 16
+  %same = icmp eq ptr %actual, %expected
+  br i1 %same, label %device, label %no
+device:
+  %device.name = load ptr, @tilewright_table at $T_IS_CPU
+  %on.cpu = call ptr @PyObject_GetAttr(ptr %value, ptr %device.name)
+  %no.device = icmp eq ptr %on.cpu, null
+  br i1 %no.device, label %error, label %is.it
+is.it:
+  call void @Py_DecRef(ptr %on.cpu)
+  %here = icmp eq ptr %on.cpu, @_Py_TrueStruct
+  br i1 %here, label %address, label %no
+address:
+  store ptr %value, ptr %self.only
+  %name = load ptr, @tilewright_table at $T_DATA_PTR
+  %number = call ptr @PyObject_VectorcallMethod(ptr %name, ptr %self.only, i64 1, ptr null)
+  %none = icmp eq ptr %number, null
+  br i1 %none, label %error, label %convert
+convert:
+  %bits = call i64 @PyLong_AsLongLongAndOverflow(ptr %number, ptr %overflow)
+  call void @Py_DecRef(ptr %number)
+  store i64 %bits, ptr %result
+  ret i32 1
+no:
+  ret i32 0
+error:
+  ret i32 -1
+}
+"""
+
+_GRID = """
+grid$AXIS:
+  %object$AXIS = load ptr, %arguments at $OFFSET
+  %type$AXIS = load ptr, %object$AXIS at 8
+  %is.int$AXIS = icmp eq ptr %type$AXIS, @PyLong_Type
+  br i1 %is.int$AXIS, label %number$AXIS, label %decline
+number$AXIS:
+  %tag$AXIS = load i64, %object$AXIS at 16
+  %digit$AXIS = load i32, %object$AXIS at 24
+  %is.digit$AXIS = icmp eq i64 %tag$AXIS, %one.digit
+  br i1 %is.digit$AXIS, label %known$AXIS, label %large$AXIS
+large$AXIS:
+  %wide$AXIS = call i64 @PyLong_AsLongLongAndOverflow(ptr %object$AXIS, ptr %overflow)
+  %short$AXIS = trunc i64 %wide$AXIS to i32
+  ; Where it overflows, the number is -1.
+  %in.range$AXIS = icmp ult i64 %wide$AXIS, 2147483648
+  br i1 %in.range$AXIS, label %known$AXIS, label %decline
+known$AXIS:
+  %size$AXIS = phi i32 [ %digit$AXIS, %number$AXIS ], [ %short$AXIS, %large$AXIS ]
+  br label %grid$NEXT
+"""
+
+_LAUNCHER = """
+define ptr @tilewright_launcher(ptr %self, ptr %arguments, i64 %count) {
+entry:
+  %overflow = alloca i32
+  %found = alloca i64
+  %next.constant = alloca ptr
+  %program.object = load ptr, %self at $S_PROGRAM
+  %program = getelementptr i8, ptr %program.object, i64 32
+  %expected = load i64, %program at 16
+  %complete = icmp eq i64 %count, %expected
+  %one.digit = load i64, @tilewright_table at $T_ONE_DIGIT
+  br i1 %complete, label %grid0, label %decline
+$GRID
+grid3:
+  %slots = load i64, %program at 24
+  %block = alloca i64, i64 %slots, align 64
+  %first = getelementptr i8, ptr %arguments, i64 24
+  %first.record = getelementptr i8, ptr %program, i64 32
+  %end = getelementptr ptr, ptr %arguments, i64 %count
+  br label %next
+next:
+  %argument = phi ptr [ %first, %grid3 ], [ %argument.kept, %keep ], [ %argument.passed, %passed ]
+  %record = phi ptr [ %first.record, %grid3 ], [ %record.kept, %keep ], [ %record.passed, %passed ]
+  %slot = phi ptr [ %block, %grid3 ], [ %slot.kept, %keep ], [ %slot, %passed ]
+  %done = icmp eq ptr %argument, %end
+  br i1 %done, label %launch, label %check
+check:
+  %value = load ptr, ptr %argument
+  %type = load ptr, %value at 8
+  %kind = load i64, %record at 0
+  switch i64 %kind, label %constant [ i64 $K_ARRAY, label %array
+                                      i64 $K_INTEGER, label %integer
+                                      i64 $K_UNSIGNED, label %unsigned
+                                      i64 $K_SINGLE, label %single
+                                      i64 $K_DOUBLE, label %double
+                                      i64 $K_BOOLEAN, label %boolean ]
+
+array:
+  %dtypes.offset = load i64, %record at 16
+  %dtypes = getelementptr i8, ptr @tilewright_table, i64 %dtypes.offset
+  %ndarray = load ptr, @tilewright_table at $T_NDARRAY
+  %is.numpy = icmp eq ptr %type, %ndarray
+  br i1 %is.numpy, label %numpy, label %torch
+numpy:
+  %dtype = load ptr, %value at 56
+  %dtype0 = load ptr, %dtypes at 0
+  %dtype1 = load ptr, %dtypes at 8
+  %is.dtype0 = icmp eq ptr %dtype, %dtype0
+  %is.dtype1 = icmp eq ptr %dtype, %dtype1
+  %is.dtype = or i1 %is.dtype0, %is.dtype1
+  br i1 %is.dtype, label %flags, label %decline
+flags:
+  %needed = load i32, %record at 8
+  %actual = load i32, %value at 64
+  %present = and i32 %actual, %needed
+  %has.flags = icmp eq i32 %present, %needed
+  %data = load i64, %value at 16
+  br i1 %has.flags, label %whole.number, label %decline
+torch:
+  %is.tensor = call i32 @tensor_address(ptr %value, ptr %type, ptr %dtypes, ptr %found)
+  switch i32 %is.tensor, label %forget [ i32 1, label %tensor
+                                         i32 0, label %decline ]
+tensor:
+  %tensor.data = load i64, ptr %found
+  br label %whole.number
+
+integer:
+  %is.int = icmp eq ptr %type, @PyLong_Type
+  br i1 %is.int, label %digits, label %decline
+digits:
+  %tag = load i64, %value at 16
+  %digit = load i32, %value at 24
+  %small = zext i32 %digit to i64
+  %is.digit = icmp eq i64 %tag, %one.digit
+  br i1 %is.digit, label %range, label %signed.value
+signed.value:
+  %signed = call i64 @PyLong_AsLongLongAndOverflow(ptr %value, ptr %overflow)
+  %over = load i32, ptr %overflow
+  %exact = icmp eq i32 %over, 0
+  br i1 %exact, label %range, label %decline
+unsigned:
+  %is.int.too = icmp eq ptr %type, @PyLong_Type
+  br i1 %is.int.too, label %unsigned.value, label %decline
+unsigned.value:
+  %bits = call i64 @PyLong_AsUnsignedLongLong(ptr %value)
+  %ordinary = icmp ne i64 %bits, -1
+  br i1 %ordinary, label %range, label %maximum
+maximum:
+  %error = call ptr @PyErr_Occurred()
+  %fits = icmp eq ptr %error, null
+  br i1 %fits, label %range, label %forget
+range:
+  %number = phi i64 [ %small, %digits ], [ %signed, %signed.value ],
+                    [ %bits, %unsigned.value ], [ %bits, %maximum ]
+  %low = load i64, %record at 8
+  %span = load i64, %record at 16
+  %above = sub i64 %number, %low
+  %inside = icmp ule i64 %above, %span
+  br i1 %inside, label %whole.number, label %decline
+
+whole.number:
+  %whole = phi i64 [ %data, %flags ], [ %tensor.data, %tensor ], [ %number, %range ]
+  %excluded = load i64, %record at 24
+  %excluded.count = load i64, %record at 32
+  %above.excluded = sub i64 %whole, %excluded
+  %outside = icmp uge i64 %above.excluded, %excluded.count
+  %mask = load i64, %record at 40
+  %wanted = load i64, %record at 48
+  %masked = and i64 %whole, %mask
+  %is.zero = icmp eq i64 %masked, 0
+  %is.zero.64 = zext i1 %is.zero to i64
+  %is.aligned = icmp eq i64 %is.zero.64, %wanted
+  %is.fit = and i1 %outside, %is.aligned
+  br i1 %is.fit, label %keep, label %decline
+
+single:
+  %is.float = icmp eq ptr %type, @PyFloat_Type
+  br i1 %is.float, label %single.value, label %decline
+single.value:
+  %wide = call double @PyFloat_AsDouble(ptr %value)
+  %narrow = fptrunc double %wide to float
+  %narrow.bits = bitcast float %narrow to i32
+  %single.bits = zext i32 %narrow.bits to i64
+  br label %keep
+double:
+  %is.float.too = icmp eq ptr %type, @PyFloat_Type
+  br i1 %is.float.too, label %double.value, label %decline
+double.value:
+  %real = call double @PyFloat_AsDouble(ptr %value)
+  %double.bits = bitcast double %real to i64
+  br label %keep
+boolean:
+  %is.true = icmp eq ptr %value, @_Py_TrueStruct
+  %is.false = icmp eq ptr %value, @_Py_FalseStruct
+  %is.bool = or i1 %is.true, %is.false
+  %bool.bits = zext i1 %is.true to i64
+  br i1 %is.bool, label %keep, label %decline
+
+keep:
+  %packed = phi i64 [ %whole, %whole.number ], [ %single.bits, %single.value ],
+                    [ %double.bits, %double.value ], [ %bool.bits, %boolean ]
+  store i64 %packed, ptr %slot
+  %slot.kept = getelementptr i64, ptr %slot, i64 1
+  %argument.kept = getelementptr ptr, ptr %argument, i64 1
+  %record.kept = getelementptr i8, ptr %record, i64 $RECORD
+  br label %next
+
+constant:
+  store ptr %record, ptr %next.constant
+  %is.constant = call i32 @is_constant(ptr %value, ptr %self, ptr %next.constant)
+  switch i32 %is.constant, label %forget [ i32 1, label %passed
+                                           i32 0, label %decline ]
+passed:
+  %argument.passed = getelementptr ptr, ptr %argument, i64 1
+  %record.passed = load ptr, ptr %next.constant
+  br label %next
+
+launch:
+  %kernel = load ptr, %program at 0
+  %scratch = load i64, %program at 8
+  %run = load ptr, @tilewright_table at $T_LAUNCH
+  %status = call i32 %run(ptr %kernel, ptr %block, i32 %size0, i32 %size1, i32 %size2, i64 %scratch)
+  switch i32 %status, label %raise [ i32 0, label %success
                                      i32 -1, label %fail ]
-done:
+success:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct
 raise:
   %status.64 = sext i32 %status to i64
-  %status.int = call ptr @PyLong_FromLongLong(i64 %status.64)
-  %no.int = icmp eq ptr %status.int, null
-  br i1 %no.int, label %fail, label %tell
+  %status.object = call ptr @PyLong_FromLongLong(i64 %status.64)
+  %no.object = icmp eq ptr %status.object, null
+  br i1 %no.object, label %fail, label %tell
 tell:
-  %raiser = load ptr, ptr {raiser}
-  %answer = call ptr @PyObject_CallOneArg(ptr %raiser, ptr %status.int)
-  call void @Py_DecRef(ptr %status.int)
+  %raiser = load ptr, %self at $S_RAISE
+  %answer = call ptr @PyObject_CallOneArg(ptr %raiser, ptr %status.object)
+  call void @Py_DecRef(ptr %status.object)
   %raised = icmp eq ptr %answer, null
   br i1 %raised, label %fail, label %quiet
 quiet:
@@ -315,5 +439,5 @@ forget:
 decline:
   call void @Py_IncRef(ptr @_Py_NotImplementedStruct)
   ret ptr @_Py_NotImplementedStruct
-}}
-"""  # noqa: E501 - the definition of the method is one line of IR
+}
+"""

@@ -1,20 +1,19 @@
-"""Objects that hold a kernel and its launcher, and the running of them."""
+"""Kernels as machine code, and the running of them."""
 
 from __future__ import annotations
 
 import functools
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from tilewright import env
 from tilewright.codegen.llvm import LoadedObject, load_object
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
-from tilewright.runtime.cache import cached_object, read_entry
+from tilewright.runtime.cache import read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launcher import (
     AddressParameter,
@@ -24,23 +23,18 @@ from tilewright.runtime.launcher import (
     bind_launcher,
     pack_argument,
 )
-from tilewright.runtime.pool import pool, run_packed
+from tilewright.runtime.pool import run_packed
 from tilewright.runtime.request import Request
 
-__all__ = ["MachineCode", "find_kernel", "launcher_symbol"]
-
-
-def launcher_symbol(kernel_symbol: str) -> str:
-    """Return the name of the launcher of a kernel."""
-    return f"{kernel_symbol}.launch"
+__all__ = ["MachineCode", "find_kernel"]
 
 
 class MachineCode:
-    """An object that holds a kernel and its launcher; loaded when it is first run."""
+    """The machine code of a kernel; loaded, and given a launcher, when it is first run."""
 
     def __init__(self, request: Request, header: dict[str, Any], object_bytes: bytes) -> None:
         self.request = replace(request, values={})
-        self.object_bytes = object_bytes
+        self._object_bytes = object_bytes
         self.symbol: str = header["symbol"]
         self.scratch_bytes: int = header["scratch_bytes"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
@@ -59,23 +53,23 @@ class MachineCode:
         with self._lock:
             if "_made" in self.__dict__:
                 return self._made
-            pool(cached_object)
-            loaded = load_object(self.object_bytes)
+            loaded = load_object(self._object_bytes)
             made = self.__dict__["_made"] = (loaded, self._bound(loaded))
+            # They have served: a process may keep thousands of kernels.
+            self._object_bytes = b""
             return made
 
     def _bound(self, loaded: LoadedObject) -> Callable[..., object] | None:
         parameters = self.request.parameters(self.written, self._accessed)
         if parameters is None:
             return None
-        launcher = bind_launcher(
+        return bind_launcher(
             loaded,
+            self.symbol,
             parameters,
-            launcher_symbol=launcher_symbol(self.symbol),
+            scratch_bytes=self.scratch_bytes,
             on_error=self._fail,
         )
-        _Retired.outlive(launcher, loaded)
-        return launcher
 
     def launch(self, grid: Extents, values: Sequence[Any]) -> None:
         """Launch on values in the order of the parameters, constants included.
@@ -135,27 +129,6 @@ def find_kernel(request: Request) -> MachineCode | None:
     is_shown = env.debug_level() >= 3 or env.dump_directory() is not None
     entry = read_entry(request.cache_name) if request.is_portable and not is_shown else None
     return None if entry is None else MachineCode(request, entry.header, entry.payload)
-
-
-class _Retired:
-    """Objects whose launcher is being deleted, or was lately.
-
-    A builtin reads its method definition, which lies in the object, until the very end of its
-    deletion. The cyclic garbage collector would unload the object before that.
-    """
-
-    lately: ClassVar[list[LoadedObject]] = []
-    before: ClassVar[list[LoadedObject]] = []
-
-    @classmethod
-    def outlive(cls, launcher: Callable[..., object], loaded: LoadedObject) -> None:
-        """Keep an object until well after its launcher is gone."""
-        cls.before, cls.lately = cls.lately, []
-        weakref.finalize(launcher, cls._retire, loaded).atexit = False
-
-    @classmethod
-    def _retire(cls, loaded: LoadedObject) -> None:
-        cls.lately.append(loaded)
 
 
 def _location(fields: Mapping[str, Any] | None) -> Location | None:

@@ -33,6 +33,7 @@ from tilewright.codegen.llvm import (
     load_object,
 )
 from tilewright.errors import LaunchError
+from tilewright.runtime.cache import cached_object
 from tilewright.runtime.pool_code import module_text
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "SHARED_POLL_OFFSET",
     "Pool",
     "get_num_threads",
+    "keep_forever",
     "pool",
     "raise_status",
     "run_packed",
@@ -66,8 +68,6 @@ _EXCEPTION_IS_SET = -1
 _OUT_OF_MEMORY = -2
 _TOO_MANY_PROGRAMS = -3
 
-Cache = Callable[[str, Callable[[], bytes]], bytes]
-
 
 class Pool:
     """The pool of this process; use `pool()`.
@@ -77,7 +77,8 @@ class Pool:
     """
 
     def __init__(self, loaded: LoadedObject) -> None:
-        self._loaded = loaded
+        # The threads are in it until the very end of the process.
+        keep_forever(loaded)
         self.launch_address = loaded.address("tilewright_launch")
         # PYFUNCTYPE keeps the GIL: the function gives it up, and takes it back to see signals.
         self.launch = ctypes.PYFUNCTYPE(
@@ -100,6 +101,11 @@ class Pool:
         self._reset()
 
 
+def keep_forever(thing: object) -> None:
+    """Keep an object until the process ends, also while Python clears its modules."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 class _State:
     """The one pool and the wanted number of threads."""
 
@@ -108,23 +114,21 @@ class _State:
     threads: int | None = None
 
 
-def pool(cache: Cache | None = None) -> Pool:
+def pool() -> Pool:
     """Return the pool of this process, made on first use.
-
-    `cache(key, make)` may return the object bytes that an earlier process got from `make()`.
 
     Raises `Unsupported` on systems other than Linux and macOS.
     """
     if _State.pool is None:
         with _State.lock:
             if _State.pool is None:
-                made = Pool(_load(cache))
+                made = Pool(_load())
                 made.set_threads(get_num_threads())
                 _State.pool = made
     return _State.pool
 
 
-def _load(cache: Cache | None) -> LoadedObject:
+def _load() -> LoadedObject:
     machine = host()
     text = module_text(machine)
 
@@ -132,7 +136,7 @@ def _load(cache: Cache | None) -> LoadedObject:
         # Optimised, it would take 100 ms instead of 10 and launch no faster.
         return compile_to_object(text, host=machine, level=0)
 
-    return load_object(make() if cache is None else cache(text + machine.fingerprint, make))
+    return load_object(cached_object(text + machine.fingerprint, make))
 
 
 def set_num_threads(count: int) -> None:
