@@ -1,4 +1,11 @@
-"""The tile language: what kernels are written with, under the names Triton gave it (`tl`)."""
+"""The tile language: what kernels are written with, under the names Triton gave it (`tl`).
+
+A scalar has shape `()`, a tile any other shape of positive sizes. Where a parameter is a tile, a
+number or a scalar will do. What a function cannot take is a `CompileError` at the line of the call.
+
+The functions work inside kernels. The examples beside them are expressions of a kernel, with what
+eager mode shows; `x_ptr` points to the fp32 numbers 0, ..., 7.
+"""
 
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.iterators import condition, range, static_range

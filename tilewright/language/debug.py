@@ -18,13 +18,28 @@ __all__ = [
 
 @builtin
 def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
-    """Print each element of `args` when the kernel runs, with its program and its place."""
+    """Print each element of `args` when the kernel runs, with its program and its place.
+
+    `prefix` is a string. Floats are shown with 6 decimals; with `hex`, the bits of each element
+    are.
+
+    >>> tl.device_print("x", tl.arange(0, 2))
+    pid (0, 0, 0) idx (0) x: 0
+    pid (0, 0, 0) idx (1) x: 1
+    """
     diagnostics.device_print(prefix, args, hexadecimal=hex)
 
 
 @builtin
 def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
-    """Stop the launch with `msg` where `cond` is false and `mask`, if any, true (in debug mode)."""
+    """Stop the launch where `cond` is false and `mask`, if any, is true.
+
+    `cond` and `mask` are scalars or tiles that broadcast against each other. The launch raises
+    `LaunchError` with `msg` and the line. Compiled kernels check it with `@jit(debug=True)`,
+    `kernel[grid](..., debug=True)` or `TILEWRIGHT_DEVICE_DEBUG=1` only, eager mode always.
+
+    >>> tl.device_assert(tl.arange(0, 4) < 3, "too far", mask=tl.arange(0, 4) < 3)
+    """
     diagnostics.device_assert(cond, msg, mask)
 
 
@@ -32,7 +47,10 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
 def static_print(
     *values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False
 ) -> None:
-    """Print compile-time values, and the types of others, while the kernel is compiled."""
+    """Print compile-time values, and the types of others, while the kernel is compiled.
+
+    `sep`, `end`, `file` and `flush` are those of Python's `print`.
+    """
     print(*values, sep=sep, end=end, file=file, flush=flush)
 
 
@@ -48,29 +66,53 @@ def static_assert(cond: Any, msg: str = "") -> None:
 
 @builtin
 def debug_barrier() -> None:
-    """Make the writes above visible to all lanes of the program below."""
+    """Make the writes above visible to all lanes of the program below.
+
+    Within a program a load sees the stores above it anyway; kernels written for GPUs may say so.
+    """
     emit_all(Barrier)
 
 
 @builtin
 def assume(cond: Any) -> None:
-    """Promise the compiler that the scalar `cond` holds; eager mode checks it."""
+    """Promise the compiler that the scalar `cond` holds.
+
+    What a kernel computes where it does not is undefined when compiled; eager mode raises
+    `LaunchError`.
+
+    >>> tl.assume(tl.num_programs(0) > 0)
+    """
     diagnostics.assume(cond)
 
 
 @builtin
 def multiple_of(input: Any, values: Any) -> Tensor:
-    """Promise that the first number of each run along an axis is a multiple of `values`."""
+    """Promise that each run of numbers along an axis begins at a multiple of `values`.
+
+    `values` is an int, or one for each axis. Returns `input`; the promise belongs to what is
+    returned.
+
+    >>> tl.multiple_of(tl.arange(0, 4) * 16, 16)
+    tensor([ 0, 16, 32, 48], i32[4])
+    """
     return diagnostics.hint("multiple_of", input, values)
 
 
 @builtin
 def max_contiguous(input: Any, values: Any) -> Tensor:
-    """Promise that along each axis, runs of `values` numbers are consecutive."""
+    """Promise that along each axis, runs of `values` numbers are consecutive.
+
+    `values` is an int, or one for each axis. Returns `input`; the promise belongs to what is
+    returned.
+    """
     return diagnostics.hint("max_contiguous", input, values)
 
 
 @builtin
 def max_constancy(input: Any, values: Any) -> Tensor:
-    """Promise that along each axis, runs of `values` numbers are equal."""
+    """Promise that along each axis, runs of `values` numbers are equal.
+
+    `values` is an int, or one for each axis. Returns `input`; the promise belongs to what is
+    returned.
+    """
     return diagnostics.hint("max_constancy", input, values)

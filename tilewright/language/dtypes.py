@@ -7,6 +7,7 @@ from typing import Any
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.tensor import BlockType
 from tilewright.ir.types import DTYPES, DType, PointerType
+from tilewright.ops.shape import MAX_TILE_ELEMENTS
 
 __all__ = [
     "TRITON_MAX_TENSOR_NUMEL",
@@ -46,11 +47,11 @@ float8e4b15 = DTYPES["fp8e4b15"]
 
 dtype = DType
 
-TRITON_MAX_TENSOR_NUMEL = 1 << 20
+TRITON_MAX_TENSOR_NUMEL = MAX_TILE_ELEMENTS
 
 
 class const:
-    """Annotates a pointer parameter whose memory the kernel only reads."""
+    """Annotates a pointer parameter whose memory the kernel only reads: `x_ptr: tl.const`."""
 
 
 class void:
@@ -67,7 +68,11 @@ def pointer_type(element_ty: DType, address_space: int = 1, const: bool = False)
 
 
 def block_type(element_ty: Any, shape: Any) -> BlockType:
-    """Return the type of a tile."""
+    """Return the type of a tile, which is what `x.type` of a tile equals.
+
+    >>> block_type(float32, [4]) == tl.zeros((4,), float32).type
+    True
+    """
     return BlockType(unwrap(element_ty), tuple(int(n) for n in unwrap(tuple(shape))))
 
 

@@ -22,40 +22,73 @@ def _one_tensor(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
-    """Return `x + y`; int32 may wrap unnoticed in debug mode, too, if not `sanitize_overflow`."""
+    """Return `x + y`, broadcast and in the common type; a pointer `x` moves by elements.
+
+    With `sanitize_overflow`, int32 that wraps is an error in eager mode and in kernels compiled for
+    debugging.
+
+    >>> tl.add(tl.arange(0, 3), 0.5)
+    tensor([0.5, 1.5, 2.5], fp32[3])
+    """
     checked = to_flag(sanitize_overflow, "add: sanitize_overflow")
     return arithmetic.add(*_one_tensor("add", x, y), checked=checked)
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
-    """Return `x - y`; int32 may wrap unnoticed in debug mode, too, if not `sanitize_overflow`."""
+    """Return `x - y`, broadcast and in the common type; `sanitize_overflow` is as in `add`.
+
+    >>> tl.sub(tl.arange(0, 3), 1)
+    tensor([-1,  0,  1], i32[3])
+    """
     checked = to_flag(sanitize_overflow, "sub: sanitize_overflow")
     return arithmetic.subtract(*_one_tensor("sub", x, y), checked=checked)
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Tensor:
-    """Return `x * y`; int32 may wrap unnoticed in debug mode, too, if not `sanitize_overflow`."""
+    """Return `x * y`, broadcast and in the common type; `sanitize_overflow` is as in `add`.
+
+    >>> tl.mul(tl.arange(0, 3), tl.arange(1, 4))
+    tensor([0, 2, 6], i32[3])
+    """
     checked = to_flag(sanitize_overflow, "mul: sanitize_overflow")
     return arithmetic.multiply(*_one_tensor("mul", x, y), checked=checked)
 
 
 @builtin
 def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> Tensor:
-    """Return the smaller of each pair; NaN loses, or wins with `PropagateNan.ALL`."""
+    """Return the smaller of each pair; -0.0 counts as smaller than 0.0.
+
+    A NaN loses against a number or, with `propagate_nan=tl.PropagateNan.ALL`, wins.
+
+    >>> tl.minimum(tl.arange(0, 4), 2)
+    tensor([0, 1, 2, 2], i32[4])
+    """
     return comparison.minimum(x, y, propagate_nan)
 
 
 @builtin
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> Tensor:
-    """Return the larger of each pair; NaN loses, or wins with `PropagateNan.ALL`."""
+    """Return the larger of each pair; 0.0 counts as larger than -0.0.
+
+    A NaN loses against a number or, with `propagate_nan=tl.PropagateNan.ALL`, wins.
+
+    >>> tl.maximum(tl.arange(0, 4), 2)
+    tensor([2, 2, 2, 3], i32[4])
+    """
     return comparison.maximum(x, y, propagate_nan)
 
 
 @builtin
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) -> Tensor:
-    """Return `x` limited to `min` and `max`."""
+    """Return `x` limited to `min` from below and `max` from above.
+
+    A NaN in `x` becomes `min` or, with `propagate_nan=tl.PropagateNan.ALL`, stays.
+
+    >>> tl.clamp(tl.arange(0, 4).to(tl.float32), 0.5, 2.0)
+    tensor([0.5, 1. , 2. , 2. ], fp32[4])
+    """
     return comparison.clamp(x, min, max, propagate_nan)
 
 
@@ -63,7 +96,11 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) ->
 def where(condition: Any, x: Any, y: Any) -> Tensor:
     """Return `x` where `condition` (bools) holds, else `y`; both are computed everywhere.
 
-    A literal takes the type of the other side; pointers may be chosen between, too.
+    The three are broadcast against each other. A literal takes the type of the other side; pointers
+    may be chosen between, too.
+
+    >>> tl.where(tl.arange(0, 4) < 2, 1.0, -1.0)
+    tensor([ 1.,  1., -1., -1.], fp32[4])
     """
     return comparison.where(condition, x, y)
 
@@ -71,14 +108,22 @@ def where(condition: Any, x: Any, y: Any) -> Tensor:
 @tensor_member
 @builtin
 def logical_and(x: Any, y: Any) -> Tensor:
-    """Return whether both are true, element by element."""
+    """Return whether both are true (not 0), element by element: what `and` does with tiles.
+
+    >>> tl.logical_and(tl.arange(0, 3) > 0, tl.arange(0, 3) < 2)
+    tensor([False,  True, False], i1[3])
+    """
     return comparison.logical_and(x, y)
 
 
 @tensor_member
 @builtin
 def logical_or(x: Any, y: Any) -> Tensor:
-    """Return whether one is true, element by element."""
+    """Return whether one is true (not 0), element by element: what `or` does with tiles.
+
+    >>> tl.logical_or(tl.arange(0, 3) < 1, tl.arange(0, 3) > 1)
+    tensor([ True, False,  True], i1[3])
+    """
     return comparison.logical_or(x, y)
 
 
@@ -94,10 +139,18 @@ def dot(
 ) -> Tensor:
     """Return the matrix product `input @ other + acc` over the last two axes, of any sizes.
 
-    Both operands have one type (or are both fp8). Floats accumulate in fp32, fp64 in fp64, int8 and
-    uint8 in int32; fp16 and fp8 also in fp16 when `acc` or `out_dtype` says so. `input_precision`
-    (`tf32`, the default, `tf32x3`, `ieee`, `bf16x3`, `bf16x6`) says how much of fp32 operands a
-    tensor core may drop; where there is none, products are exact in fp32.
+    `input` is (..., m, k), `other` (..., k, n), `acc` and the result (..., m, n). Both operands
+    have one type (or are both fp8). Floats accumulate in fp32, fp64 in fp64, int8 and uint8 in
+    int32; fp16 and fp8 also in fp16 when `acc` or `out_dtype` says so. `input_precision` (`tf32`,
+    the default, `tf32x3`, `ieee`, `bf16x3`, `bf16x6`) says how much of fp32 operands a tensor core
+    may drop; where there is none, products are exact in fp32. `allow_tf32=False` is an older way to
+    say `ieee`, and `max_num_imprecise_acc` bounds how many fp8 products a tensor core adds up with
+    fewer bits.
+
+    >>> ones = tl.full((2, 3), 1.0, tl.float32)
+    >>> tl.dot(ones, ones.T)
+    tensor([[3., 3.],
+            [3., 3.]], fp32[2, 2])
     """
     return products.dot(
         input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype

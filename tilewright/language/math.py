@@ -23,21 +23,33 @@ __all__ = [
 @tensor_member
 @builtin
 def abs(x: Any) -> Tensor:
-    """Return the magnitude; the most negative integer stays itself."""
+    """Return the magnitude; the most negative integer stays itself.
+
+    >>> tl.abs(tl.arange(-2, 2))
+    tensor([2, 1, 0, 1], i32[4])
+    """
     return arithmetic.absolute(as_tensor(x, "abs"))
 
 
 @tensor_member
 @builtin
 def exp(x: Any) -> Tensor:
-    """Return e to the power of `x`."""
+    """Return e to the power of `x`.
+
+    >>> tl.exp(tl.full((), 1.0, tl.float32))
+    2.7182817
+    """
     return semantic.apply(ops.Exp, x)
 
 
 @tensor_member
 @builtin
 def exp2(x: Any) -> Tensor:
-    """Return 2 to the power of `x`."""
+    """Return 2 to the power of `x`.
+
+    >>> tl.exp2(tl.arange(0, 4))
+    tensor([1., 2., 4., 8.], fp32[4])
+    """
     return semantic.apply(ops.Exp2, x)
 
 
@@ -51,7 +63,11 @@ def log(x: Any) -> Tensor:
 @tensor_member
 @builtin
 def log2(x: Any) -> Tensor:
-    """Return the logarithm to base 2; -inf at 0, NaN below."""
+    """Return the logarithm to base 2; -inf at 0, NaN below.
+
+    >>> tl.log2(tl.full((), 8.0, tl.float32))
+    3.0
+    """
     return semantic.apply(ops.Log2, x)
 
 
@@ -92,34 +108,50 @@ def sqrt(x: Any) -> Tensor:
 @tensor_member
 @builtin
 def sqrt_rn(x: Any) -> Tensor:
-    """Return the square root, correctly rounded; NaN below 0."""
+    """Return the square root, correctly rounded: the same as `sqrt`, which is exact here."""
     return semantic.apply(ops.Sqrt, x)
 
 
 @tensor_member
 @builtin
 def rsqrt(x: Any) -> Tensor:
-    """Return 1 over the square root."""
+    """Return 1 over the square root, rounded twice; infinity at 0, NaN below.
+
+    >>> tl.rsqrt(tl.full((), 4.0, tl.float32))
+    0.5
+    """
     return semantic.apply(ops.Rsqrt, x)
 
 
 @tensor_member
 @builtin
 def floor(x: Any) -> Tensor:
-    """Return the largest whole number not above `x`."""
+    """Return the largest whole number not above `x`, as a float.
+
+    >>> tl.floor(tl.full((), -1.5, tl.float32))
+    -2.0
+    """
     return semantic.apply(ops.Floor, x)
 
 
 @tensor_member
 @builtin
 def ceil(x: Any) -> Tensor:
-    """Return the smallest whole number not below `x`."""
+    """Return the smallest whole number not below `x`, as a float.
+
+    >>> tl.ceil(tl.full((), -1.5, tl.float32))
+    -1.0
+    """
     return semantic.apply(ops.Ceil, x)
 
 
 @builtin
 def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Tensor:
-    """Return the float quotient, correctly rounded with or without `ieee_rounding`."""
+    """Return the float quotient, correctly rounded with or without `ieee_rounding`.
+
+    >>> tl.fdiv(tl.arange(1, 3), 2)
+    tensor([0.5, 1. ], fp32[2])
+    """
     return semantic.quotient("fdiv", x, y)
 
 
@@ -131,13 +163,21 @@ def div_rn(x: Any, y: Any) -> Tensor:
 
 @builtin
 def fma(x: Any, y: Any, z: Any) -> Tensor:
-    """Return `x * y + z`, rounded once."""
+    """Return `x * y + z`, rounded once; of integers, which wrap, too.
+
+    >>> tl.fma(tl.arange(0, 3), 2, 1)
+    tensor([1, 3, 5], i32[3])
+    """
     return semantic.fused_multiply_add(x, y, z)
 
 
 @builtin
 def umulhi(x: Any, y: Any) -> Tensor:
-    """Return the upper half of the unsigned product of two 32- or 64-bit integers."""
+    """Return the upper half of the product of two 32- or 64-bit integers, read as unsigned.
+
+    >>> tl.umulhi(tl.full((), 2**31, tl.uint32), 6)
+    3
+    """
     return semantic.multiply_high(x, y)
 
 

@@ -30,10 +30,15 @@ def load(
 ) -> Tensor:
     """Return the elements at `pointer` where `mask` holds; elsewhere `other`, or 0.
 
-    `pointer` is a scalar or a tile of pointers, which is broadcast against `mask`; masked-out lanes
-    touch no memory. For a block pointer, the axes in `boundary_check` are checked against its
-    shape, and places outside give 0, or NaN with `padding_option="nan"`. `cache_modifier` (`.ca`,
-    `.cg`, `.cs`, `.cv`) and `eviction_policy` (`evict_first`, `evict_last`) are hints.
+    `pointer` is a scalar or a tile of pointers, broadcast against `mask` (bools); `other` is
+    converted to the memory's type and broadcast to their shape. Masked-out lanes touch no memory.
+    For a block pointer, the axes in `boundary_check` are checked against its shape, and places
+    outside give 0, or NaN with `padding_option="nan"`. `cache_modifier` (`.ca`, `.cg`, `.cs`,
+    `.cv`) and `eviction_policy` (`evict_first`, `evict_last`) are hints; a `volatile` load is
+    neither repeated nor left out.
+
+    >>> tl.load(x_ptr + tl.arange(0, 4), mask=tl.arange(0, 4) < 2, other=-1.0)
+    tensor([ 0.,  1., -1., -1.], fp32[4])
     """
     return semantic.load(
         pointer,
@@ -59,8 +64,13 @@ def store(
 ) -> None:
     """Write `value`, converted to the memory's type, to `pointer` where `mask` holds.
 
-    Value and mask are broadcast to the pointer's shape, which does not grow. For a block pointer,
-    places outside along the axes in `boundary_check` are not written.
+    Value and mask are broadcast to the pointer's shape, which does not grow. Of lanes with one
+    address any may win. For a block pointer, places outside along the axes in `boundary_check` are
+    not written. `cache_modifier` (`.wb`, `.cg`, `.cs`, `.wt`) and `eviction_policy` are hints.
+
+    >>> tl.store(x_ptr + tl.arange(0, 4), tl.arange(0, 4) * 2)
+    >>> tl.load(x_ptr + 3)
+    6.0
     """
     semantic.store(pointer, value, mask, boundary_check, cache_modifier, eviction_policy)
 
@@ -71,8 +81,14 @@ def make_block_ptr(
 ) -> BlockPointer:
     """Return a window of `block_shape` at `offsets` of the array at `base` (`shape`, `strides`).
 
-    `order` names the axes from the one closest in memory outward; it is a hint. All sizes count
-    elements.
+    `base` is a scalar pointer; the others have an entry for each axis: scalar integers, and for
+    `block_shape` and `order` compile-time ones. All sizes count elements. `order` names the axes
+    from the one closest in memory outward; it is a hint.
+
+    >>> block = tl.make_block_ptr(x_ptr, (2, 3), (3, 1), (0, 1), (2, 2), (1, 0))
+    >>> tl.load(block, boundary_check=(1,))
+    tensor([[1., 2.],
+            [4., 5.]], fp32[2, 2])
     """
     return block_pointer.make_block_ptr(base, shape, strides, offsets, block_shape, order)
 
@@ -81,7 +97,14 @@ def make_block_ptr(
 @must_use_result
 @builtin
 def advance(base: Any, offsets: Any) -> BlockPointer:
-    """Return a block pointer moved by `offsets` elements along each axis."""
+    """Return a block pointer moved by `offsets` elements along each axis; `base` stays where it is.
+
+    A kernel that does not use the result is refused.
+
+    >>> block = tl.make_block_ptr(x_ptr, (8,), (1,), (0,), (2,), (0,))
+    >>> tl.load(tl.advance(block, (4,)))
+    tensor([4., 5.], fp32[2])
+    """
     return block_pointer.advance(base, offsets)
 
 
@@ -92,8 +115,15 @@ def atomic_add(
 ) -> Tensor:
     """Add `val` to the memory at `pointer` in one step and return the old elements.
 
+    `pointer` is a scalar or a tile of pointers to 32- or 64-bit integers, fp16, bf16, fp32 or fp64;
+    `val` and `mask` are broadcast to its shape. Masked-out lanes touch no memory and return 0.
     `sem` is `acquire`, `release`, `acq_rel` (the default) or `relaxed`; `scope` is `gpu` (the
-    default), `cta` or `sys`. Masked-out lanes touch no memory and return 0.
+    default), `cta` or `sys`. The other atomics are alike.
+
+    >>> tl.atomic_add(x_ptr + 1, 2.5)
+    1.0
+    >>> tl.load(x_ptr + 1)
+    3.5
     """
     return semantic.atomic_rmw(AtomicKind.ADD, pointer, val, mask, sem, scope)
 
@@ -103,7 +133,11 @@ def atomic_add(
 def atomic_max(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
 ) -> Tensor:
-    """Store the larger of memory and `val` in one step and return the old elements."""
+    """Store the larger of memory and `val` in one step and return the old elements.
+
+    >>> tl.atomic_max(x_ptr + 1, 5.0), tl.load(x_ptr + 1)
+    (1.0, 5.0)
+    """
     return semantic.atomic_rmw(AtomicKind.MAX, pointer, val, mask, sem, scope)
 
 
@@ -112,7 +146,11 @@ def atomic_max(
 def atomic_min(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
 ) -> Tensor:
-    """Store the smaller of memory and `val` in one step and return the old elements."""
+    """Store the smaller of memory and `val` in one step and return the old elements.
+
+    >>> tl.atomic_min(x_ptr + 1, -5.0), tl.load(x_ptr + 1)
+    (1.0, -5.0)
+    """
     return semantic.atomic_rmw(AtomicKind.MIN, pointer, val, mask, sem, scope)
 
 
@@ -121,7 +159,7 @@ def atomic_min(
 def atomic_and(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
 ) -> Tensor:
-    """Combine memory with `val` by `&` in one step and return the old elements."""
+    """Combine memory with `val` by `&` in one step and return the old elements: integers only."""
     return semantic.atomic_rmw(AtomicKind.AND, pointer, val, mask, sem, scope)
 
 
@@ -130,7 +168,7 @@ def atomic_and(
 def atomic_or(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
 ) -> Tensor:
-    """Combine memory with `val` by `|` in one step and return the old elements."""
+    """Combine memory with `val` by `|` in one step and return the old elements: integers only."""
     return semantic.atomic_rmw(AtomicKind.OR, pointer, val, mask, sem, scope)
 
 
@@ -139,7 +177,7 @@ def atomic_or(
 def atomic_xor(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
 ) -> Tensor:
-    """Combine memory with `val` by `^` in one step and return the old elements."""
+    """Combine memory with `val` by `^` in one step and return the old elements: integers only."""
     return semantic.atomic_rmw(AtomicKind.XOR, pointer, val, mask, sem, scope)
 
 
@@ -148,12 +186,22 @@ def atomic_xor(
 def atomic_xchg(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None
 ) -> Tensor:
-    """Replace the memory at `pointer` by `val` in one step and return the old elements."""
+    """Replace the memory at `pointer` by `val` in one step and return the old elements.
+
+    >>> tl.atomic_xchg(x_ptr + 2, 9.0), tl.load(x_ptr + 2)
+    (2.0, 9.0)
+    """
     return semantic.atomic_rmw(AtomicKind.XCHG, pointer, val, mask, sem, scope)
 
 
 @tensor_member
 @builtin
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Tensor:
-    """Where memory equals `cmp` bit for bit, replace it by `val`; return the old elements."""
+    """Where memory equals `cmp` bit for bit, replace it by `val`; return the old elements.
+
+    Elements have 16, 32 or 64 bits. `sem` and `scope` are as in `atomic_add`.
+
+    >>> tl.atomic_cas(x_ptr + 2, 2.0, 7.0), tl.load(x_ptr + 2)
+    (2.0, 7.0)
+    """
     return semantic.atomic_cas(pointer, cmp, val, sem, scope)

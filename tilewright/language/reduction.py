@@ -29,6 +29,9 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> A
     `input` is a tile or a tuple of n tiles of one shape; `combine_fn` takes 2n scalars (the earlier
     elements, then the later ones), must be associative and keep the types. The order of the
     elements is kept, their grouping is not specified.
+
+    >>> tl.reduce(tl.arange(0, 6).reshape(2, 3), 0, tl.maximum)
+    tensor([3, 4, 5], i32[3])
     """
     return reductions.reduce(input, axis, combine_fn, keep_dims=keep_dims)
 
@@ -40,6 +43,9 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
 
     `input` and `combine_fn` are as in `reduce`. Elements are combined one after the other, so the
     result is defined for functions that are not associative, too.
+
+    >>> tl.associative_scan(tl.arange(1, 5), 0, tl.mul, reverse=True)
+    tensor([24, 24, 12,  4], i32[4])
     """
     return reductions.scan(input, axis, combine_fn, reverse=reverse)
 
@@ -105,21 +111,31 @@ def _sum_dtype(name: str, element: DType, dtype: Any) -> DType:
 def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
     """Return the sum along `axis` (of all elements when None).
 
-    The result has `dtype`, or that of `input`; integers below 32 bits and bools become int32 or
-    uint32. fp16, bf16 and fp8 are summed in fp32 and rounded once.
+    With `keep_dims` the axis stays, with size 1. The result has `dtype`, or that of `input`;
+    integers below 32 bits and bools become int32 or uint32. fp16, bf16 and fp8 are summed in fp32
+    and rounded once.
+
+    >>> tl.sum(tl.arange(0, 6).reshape(2, 3), axis=1)
+    tensor([ 3, 12], i32[2])
     """
     tensor, element = _numbers("sum", input)
     return _accumulated(
         tensor,
         _sum_dtype("sum", element, dtype),
-        lambda x: reductions.reduce(x, axis, _add, keep_dims=keep_dims, name="sum", commutative=True),
+        lambda x: reductions.reduce(
+            x, axis, _add, keep_dims=keep_dims, name="sum", commutative=True
+        ),
     )
 
 
 @tensor_member
 @builtin
 def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Any:
-    """Return the exclusive or of all elements along `axis`."""
+    """Return the exclusive or of all integers along `axis` (of all when None).
+
+    >>> tl.xor_sum(tl.arange(0, 4), axis=0)
+    0
+    """
     tensor, element = _numbers("xor_sum", input)
     if not element.is_int():
         values.fail(f"xor_sum: expected integers, got {values.describe(tensor)}")
@@ -131,7 +147,11 @@ def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Any:
 @tensor_member
 @builtin
 def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Any:
-    """Return the bitwise or of all elements along `axis`."""
+    """Return the bitwise or of all integers along `axis`.
+
+    >>> tl.reduce_or(tl.arange(0, 4), axis=0)
+    3
+    """
     tensor, element = _numbers("reduce_or", input)
     if not element.is_int():
         values.fail(f"reduce_or: expected integers, got {values.describe(tensor)}")
@@ -154,6 +174,9 @@ def max(
     With `return_indices`, return the pair of values and int32 indices, of the first of equal
     elements or, without `return_indices_tie_break_left`, the last. Types below 32 bits become fp32
     or int32; with indices only bf16 does.
+
+    >>> tl.max(tl.arange(0, 6).reshape(2, 3), axis=1)
+    tensor([2, 5], i32[2])
     """
     if values.to_flag(return_indices, "max: return_indices"):
         left = values.to_flag(return_indices_tie_break_left, "max: the tie break")
@@ -173,7 +196,11 @@ def min(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """Return the smallest element along `axis` (of all when None); otherwise as `max`."""
+    """Return the smallest element along `axis` (of all when None); otherwise as `max`.
+
+    >>> tl.min(tl.arange(0, 6).reshape(2, 3), axis=1, return_indices=True)
+    (tensor([0, 3], i32[2]), tensor([0, 0], i32[2]))
+    """
     if values.to_flag(return_indices, "min: return_indices"):
         left = values.to_flag(return_indices_tie_break_left, "min: the tie break")
         return _extremum("min", input, axis, left, keep_dims)
@@ -189,6 +216,9 @@ def argmax(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool =
     """Return the int32 index of the largest element along `axis`; NaN counts only if all are NaN.
 
     Of equal elements the first counts or, without `tie_break_left`, the last.
+
+    >>> tl.argmax(tl.arange(0, 4) % 3, axis=0)
+    2
     """
     left = values.to_flag(tie_break_left, "argmax: tie_break_left")
     _, index = _extremum("argmax", input, axis, left, keep_dims)
@@ -198,7 +228,11 @@ def argmax(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool =
 @tensor_member
 @builtin
 def argmin(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False) -> Tensor:
-    """Return the int32 index of the smallest element along `axis`; otherwise as `argmax`."""
+    """Return the int32 index of the smallest element along `axis`; otherwise as `argmax`.
+
+    >>> tl.argmin(tl.arange(0, 4) % 3, axis=0, tie_break_left=False)
+    3
+    """
     left = values.to_flag(tie_break_left, "argmin: tie_break_left")
     _, index = _extremum("argmin", input, axis, left, keep_dims)
     return index
@@ -260,9 +294,12 @@ def _better(is_larger: bool, tie_break_left: bool) -> Any:
 @tensor_member
 @builtin
 def cumsum(input: Any, axis: Any = 0, reverse: bool = False, dtype: Any = None) -> Tensor:
-    """Return the running sum along `axis`, from the end if `reverse`.
+    """Return the running sum along `axis`, from the end if `reverse`, in the shape of `input`.
 
     Types are as in `sum` (bools count), but bf16 becomes fp32.
+
+    >>> tl.cumsum(tl.arange(0, 5))
+    tensor([ 0,  1,  3,  6, 10], i32[5])
     """
     tensor, element = _numbers("cumsum", input)
     element = FP32 if element is DTYPES["bf16"] else element
@@ -276,7 +313,11 @@ def cumsum(input: Any, axis: Any = 0, reverse: bool = False, dtype: Any = None) 
 @tensor_member
 @builtin
 def cumprod(input: Any, axis: Any = 0, reverse: bool = False) -> Tensor:
-    """Return the running product along `axis`, from the end if `reverse`; bf16 becomes fp32."""
+    """Return the running product along `axis`, from the end if `reverse`; bf16 becomes fp32.
+
+    >>> tl.cumprod(tl.arange(1, 5))
+    tensor([ 1,  2,  6, 24], i32[4])
+    """
     tensor, element = _numbers("cumprod", input)
     return _accumulated(
         tensor,
@@ -288,7 +329,11 @@ def cumprod(input: Any, axis: Any = 0, reverse: bool = False) -> Tensor:
 @tensor_member
 @builtin
 def sort(x: Any, dim: Any = None, descending: Any = 0) -> Tensor:
-    """Sort along `dim` (the last axis); NaN counts as the largest value."""
+    """Sort along `dim` (the last axis), rising or `descending`; NaN counts as the largest value.
+
+    >>> tl.sort(tl.arange(0, 5) % 3)
+    tensor([0, 0, 1, 1, 2], i32[5])
+    """
     return reductions.sort(values.as_tensor(x, "sort"), dim, descending=descending)
 
 
@@ -304,8 +349,11 @@ def bitonic_merge(x: Any, dim: Any = None, descending: Any = 0) -> Tensor:
 def topk(x: Any, k: Any, dim: Any = None, descending: Any = True) -> Tensor:
     """Return the `k` largest elements along `dim` (the last axis), largest first.
 
-    The smallest, smallest first, if not `descending`. Types below 32 bits become fp32 or int32
-    unless `k` is the whole axis.
+    The smallest, smallest first, if not `descending`. `k` is a compile-time int. Types below 32
+    bits become fp32 or int32 unless `k` is the whole axis.
+
+    >>> tl.topk(tl.arange(0, 5) % 3, 2)
+    tensor([2, 1], i32[2])
     """
     tensor, _ = _numbers("topk", x)
     axis = shapes.normalized_axis(-1 if dim is None else dim, len(tensor.shape), "topk")
@@ -320,6 +368,9 @@ def histogram(input: Any, num_bins: int, mask: Any = None) -> Tensor:
     """Count how often each of 0, ..., `num_bins` - 1 occurs in a 1-d tile of integers (int32).
 
     Other values, and lanes where `mask` is false, are not counted.
+
+    >>> tl.histogram(tl.arange(0, 5) % 3, 4)
+    tensor([2, 2, 1, 0], i32[4])
     """
     tensor = values.as_tensor(input, "histogram")
     lanes = None

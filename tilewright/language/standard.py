@@ -39,7 +39,11 @@ __all__ = [
 @tensor_member
 @device_function
 def sigmoid(x):
-    """Return 1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x)).
+
+    >>> tl.sigmoid(tl.zeros((2,), tl.float32))
+    tensor([0.5, 0.5], fp32[2])
+    """
     return 1 / (1 + exp(-x))
 
 
@@ -48,7 +52,13 @@ def sigmoid(x):
 def softmax(
     x, dim: constexpr = None, keep_dims: constexpr = False, ieee_rounding: constexpr = False
 ):
-    """Return exp(x) divided by its sum along `dim` (the first axis), in the shape of `x`."""
+    """Return exp(x) divided by its sum along `dim` (the first axis), in the shape of `x`.
+
+    The largest element is subtracted first, so nothing overflows.
+
+    >>> tl.softmax(tl.zeros((4,), tl.float32))
+    tensor([0.25, 0.25, 0.25, 0.25], fp32[4])
+    """
     axis: constexpr = 0 if dim is None else dim
     shifted = exp(x - max(x, axis, keep_dims=True))
     return fdiv(shifted, sum(shifted, axis, keep_dims=True), ieee_rounding)
@@ -59,7 +69,10 @@ def swizzle2d(i, j, size_i, size_j, size_g):
     """Return where place (i, j) of a row-major grid goes when groups of rows go column by column.
 
     In a grid of `size_i` x `size_j`, each `size_g` rows are walked down their columns, which keeps
-    neighbouring programs on the same columns.
+    neighbouring programs on the same columns. All are integers; `i` and `j` scalars or tiles.
+
+    >>> tl.swizzle2d(tl.arange(0, 4) // 2, tl.arange(0, 4) % 2, 2, 2, 2)
+    (tensor([0, 1, 0, 1], i32[4]), tensor([0, 0, 1, 1], i32[4]))
     """
     place = i * size_j + j
     places_per_group = size_g * size_j

@@ -329,6 +329,7 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     `do_not_specialize_on_alignment` leaves the first. `debug` compiles `device_assert` in,
     `noinline` keeps a called function apart, `version` is part of what identifies the kernel in
     the disk cache, and `source` is its text where Python keeps none (`exec`, some prompts).
+    `repr` and `launch_metadata` are accepted for kernels that have them; nothing here asks them.
 
     >>> import numpy as np, tilewright, tilewright.language as tl
     >>> @tilewright.jit
@@ -337,7 +338,9 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     ...     x = tl.load(x_ptr + offsets, mask=offsets < n)
     ...     tl.store(x_ptr + offsets, 2 * x, mask=offsets < n)
     >>> x = np.ones(1000, np.float32)
-    >>> double[(tilewright.cdiv(1000, 256),)](x, 1000, BLOCK=256)
+    >>> compiled = double[(tilewright.cdiv(1000, 256),)](x, 1000, BLOCK=256)
+    >>> float(x.sum())
+    2000.0
     """
 
     def decorate(fn: FunctionType) -> JITFunction:
