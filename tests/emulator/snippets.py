@@ -79,6 +79,35 @@ def module(items: Sequence[Snippet], target: str = "sm_90a") -> str:
     return head + "\n".join(entry(f"s{i}", item) for i, item in enumerate(items))
 
 
+def kernel(body: str, pointers: int = 2, *, shared: str = "", target: str = "sm_90a") -> str:
+    """Write a kernel `k` of some pointers (in %p0, %p1, ...) with its thread's number in %t.
+
+    `shared` declares shared memory. Registers: %r0.. of 32 bits, %l0.. of 64, %h0.. of 16, %q0..
+    predicates.
+    """
+    parameters = ", ".join(f".param .u64 k_{i}" for i in range(pointers))
+    loads = "\n".join(f"  ld.param.u64 %p{i}, [k_{i}];" for i in range(pointers))
+    return f""".version 8.6
+.target {target}
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry k({parameters})
+{{
+  {shared}
+  .reg .pred %q<8>;
+  .reg .b16 %h<8>;
+  .reg .b32 %r<32>;
+  .reg .b64 %l<16>;
+  .reg .b64 %p<{max(pointers, 1)}>;
+  .reg .b32 %t;
+{loads}
+  mov.u32 %t, %tid.x;
+{body}
+  ret;
+}}
+"""
+
+
 TELLING_INTEGERS = [0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF]
 TELLING_INTEGERS += [0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 63, (1 << 64) - 1, 0x0123456789ABCDEF]
 TELLING_FLOATS = [

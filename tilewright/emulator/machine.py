@@ -7,7 +7,8 @@ that have ended already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -316,7 +317,8 @@ class Machine:
             result: Array = typed(memory, itemsize)[index]
             return result
         if isinstance(memory, GlobalMemory):
-            return memory.read(index, itemsize)
+            with _naming_threads(lanes):
+                return memory.read(index, itemsize)
         parts = [self.load(name, a, itemsize, lanes[i], instruction) for name, a, i in memory]
         result = np.empty((lanes.size, *parts[0].shape[1:]), parts[0].dtype)
         for (_, _, chosen), part in zip(memory, parts, strict=True):
@@ -338,7 +340,8 @@ class Machine:
         if isinstance(memory, np.ndarray):
             typed(memory, itemsize)[index] = values
         elif isinstance(memory, GlobalMemory):
-            memory.write(index, values, itemsize)
+            with _naming_threads(lanes):
+                memory.write(index, values, itemsize)
         else:
             for name, part, chosen in memory:
                 self.store(name, part, values[chosen], itemsize, lanes[chosen], instruction)
@@ -449,6 +452,15 @@ class Machine:
         block = int(self.block_of_thread[thread])
         where = self.block_ids[block] if block < len(self.block_ids) else (0, 0, 0)
         return f"thread {(index % x, index // x % y, index // (x * y))} of block {where}"
+
+
+@contextmanager
+def _naming_threads(lanes: Array) -> Iterator[None]:
+    """Let an error name the thread, not the position among the accesses."""
+    try:
+        yield
+    except OutOfBounds as error:
+        raise OutOfBounds(int(lanes[error.lane]), error.message) from None
 
 
 def variable_bytes(variable: Variable) -> int:

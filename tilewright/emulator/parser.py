@@ -100,7 +100,7 @@ class _Cursor:
             self.position += 1
         return self.position < len(self.text)
 
-    def starts_with(self, word: str) -> bool:
+    def starts_with(self, word: str | tuple[str, ...]) -> bool:
         return self.text.startswith(word, self.position)
 
     def take_line(self) -> str:
@@ -227,7 +227,7 @@ class _BodyParser:
                 self.scopes.pop()
                 if not self.scopes:
                     return
-            elif cursor.starts_with(".loc"):
+            elif cursor.starts_with((".loc ", ".loc\t")):
                 self.read_location(cursor.take_line())
             elif cursor.starts_with(".section"):
                 cursor.take_until("{")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.emulator.groups import LANES, Group, Signal, State, Step
-from tilewright.emulator.machine import Machine
+from tilewright.emulator.machine import CLUSTER_BARRIER, Machine
 from tilewright.emulator.memory import OutOfBounds
 from tilewright.emulator.program import EmulatorError, Instruction
 
@@ -167,7 +167,8 @@ class Scheduler:
             barrier = int(machine.waiting_for[thread])
             arrived = int(machine.barrier_arrived[block, barrier])
             goal = int(machine.barrier_goal[block, barrier]) or "all"
-            why, pc = f"waits at barrier {barrier} ({arrived} of {goal} arrived)", pc - 1
+            name = "the cluster barrier" if barrier == CLUSTER_BARRIER else f"barrier {barrier}"
+            why, pc = f"waits at {name} ({arrived} of {goal} arrived)", pc - 1
         where = machine.block_ids[block] if block < len(machine.block_ids) else (0, 0, 0)
         instruction = self.instructions[min(max(pc, 0), len(self.instructions) - 1)]
         return f"  block {where} warp {warp} ({count} lanes) {why}: {instruction.place()}"
