@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.size_report import file_sizes, function_sizes
+from tools.size_report import count_ops, file_sizes, function_sizes
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tilewright"
@@ -52,6 +52,7 @@ def test_sizes_are_measured(tmp_path):
     (function,), (file,) = function_sizes(package), file_sizes(package)
     assert (function.lines, function.place) == (72, "pkg/passes/fold.py:1 fold")
     assert (file.lines, file.hard) == (476, 400)
+    assert count_ops() > 50
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:

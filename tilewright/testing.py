@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class Benchmark:
     ylabel: str = ""
     x_log: bool = False
     y_log: bool = False
-    styles: Sequence[tuple[str, str]] | None = field(default=None)
+    styles: Sequence[tuple[str, str]] | None = None
 
 
 def perf_report(

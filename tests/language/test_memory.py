@@ -184,12 +184,6 @@ def test_boundaries_on_both_sides(matrix):
     assert (matrix == -1).sum() == 4
 
 
-def test_a_block_pointer_can_be_taken_apart(matrix):
-    block = window(matrix, (0, 0), (2, 2))
-    again = block.with_tensors(block.tensors())
-    assert array(tl.load(again)).tolist() == matrix[:2, :2].tolist()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

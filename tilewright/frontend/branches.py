@@ -29,7 +29,7 @@ from tilewright.frontend.tensor import Tensor
 from tilewright.ir.core import Value
 from tilewright.ops import Full, If
 
-__all__ = ["VALUE", "Branches"]
+__all__ = ["VALUE", "Branches", "placeholder"]
 
 # The value of a conditional expression, while its arms are joined.
 VALUE = "if"

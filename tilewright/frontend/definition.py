@@ -139,8 +139,8 @@ class Definition:
     def fingerprint(self) -> str:
         """A digest of this function alone."""
         parts = [self.src, self.name, str(self.first_line), str(self.noinline)]
-        parts += [f"{p.name}={value_digest(p.default)}" for p in self.params if p.has_default]
-        parts += [f"{r.path}={value_digest(r.value)}" for r in self.references]
+        parts += [f"{p.name}={_value_digest(p.default)}" for p in self.params if p.has_default]
+        parts += [f"{r.path}={_value_digest(r.value)}" for r in self.references]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @cached_property
@@ -180,17 +180,17 @@ class Definition:
 
 
 def _identity(value: Any) -> str:
-    return value.cache_key if isinstance(value, Definition) else value_digest(value)
+    return value.cache_key if isinstance(value, Definition) else _value_digest(value)
 
 
-def value_digest(value: Any) -> str:
+def _value_digest(value: Any) -> str:
     """Return a text that is equal exactly for equal compile-time values, in every process."""
     if isinstance(value, constexpr):
-        return f"constexpr({value_digest(value.value)})"
+        return f"constexpr({_value_digest(value.value)})"
     if isinstance(value, Definition):
         return f"function {value.fn.__module__}.{value.fn.__qualname__}"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(map(value_digest, value))})"
+        return f"{type(value).__name__}({', '.join(map(_value_digest, value))})"
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, FunctionType) and not is_builtin(value):

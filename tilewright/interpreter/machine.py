@@ -15,11 +15,10 @@ from tilewright.ir.core import Block, Function, MachineOp, Op, Value
 from tilewright.ir.types import DType
 from tilewright.ops.numerics import Array
 
-__all__ = ["Interpreter", "MemoryRegion", "interpret"]
+__all__ = ["FIRST_PAGE_BYTES", "Interpreter", "MemoryRegion", "interpret"]
 
-
-# Nothing is ever mapped there.
-_FIRST_PAGE = 4096
+# From address 0 on; nothing is ever mapped there.
+FIRST_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class Interpreter:
             )
 
     def _require_not_null(self, addresses: Array, what: str) -> None:
-        if ((addresses >= 0) & (addresses < _FIRST_PAGE)).any():
+        if ((addresses >= 0) & (addresses < FIRST_PAGE_BYTES)).any():
             raise LaunchError(
                 f"{what} through a null pointer in program {self.program_id}",
                 location=self.location,

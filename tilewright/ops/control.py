@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.core import Block, Function, MachineOp, Value, require
+from tilewright.ir.core import Block, Effect, Function, MachineOp, Value, require
 from tilewright.ir.types import DTYPES, DType, TileType
 from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array
@@ -121,7 +121,7 @@ class Call(MachineOp):
         return tuple(v.type for v in self.callee.body.yields)
 
     @property
-    def effects(self) -> Any:
+    def effects(self) -> Effect:
         """What the callee does."""
         return self.callee.body.effect
 

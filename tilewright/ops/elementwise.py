@@ -18,7 +18,7 @@ from tilewright.ops.numerics import Array, is_narrow_float, widen, with_dtype
 __all__ = [
     "Abs", "Add", "And", "Compare", "Div", "Elementwise", "Fma", "Invert", "Maximum", "Minimum",
     "Mul", "MulHigh", "Neg", "Or", "Predicate", "Rem", "Select", "ShiftLeft", "ShiftRight", "Sub",
-    "Xor", "larger", "narrow_operand", "smaller",
+    "Xor", "has_narrow_operand", "larger", "smaller",
 ]  # fmt: skip
 
 BOOL = DTYPES["i1"]
@@ -353,7 +353,7 @@ class Select(Op):
         return np.where(condition, x, y)
 
 
-def narrow_operand(op: Op) -> bool:
+def has_narrow_operand(op: Op) -> bool:
     """Whether the op computes on narrow floats (and is therefore done in fp32 and rounded)."""
     return any(
         isinstance(v.type.element, DType) and is_narrow_float(v.type.element) for v in op.operands

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.ir.types import DTYPES, DType
 
-__all__ = ["Array", "is_narrow_float", "narrow", "widen", "with_dtype"]
+__all__ = ["Array", "is_narrow_float", "largest_finite", "narrow", "widen", "with_dtype"]
 
 Array = np.ndarray[Any, Any]
 

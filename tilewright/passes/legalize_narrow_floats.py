@@ -16,7 +16,7 @@ from tilewright.ir.builder import Emit, rewrite
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops.convert import Cast
-from tilewright.ops.elementwise import Elementwise, narrow_operand
+from tilewright.ops.elementwise import Elementwise, has_narrow_operand
 from tilewright.ops.matmul import Dot
 from tilewright.ops.numerics import is_narrow_float
 from tilewright.ops.program import Print
@@ -35,7 +35,7 @@ def legalize_narrow_floats(function: Function) -> Function:
 
 
 def _legalize(op: Op, emit: Emit) -> Value | tuple[Value, ...] | None:
-    if not narrow_operand(op):
+    if not has_narrow_operand(op):
         return None
     match op:
         case Elementwise():

@@ -20,6 +20,7 @@ from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.frontend.parameters import Parameter
 from tilewright.frontend.tensor import Tensor
 from tilewright.frontend.trace import Constant, Runtime
+from tilewright.interpreter import FIRST_PAGE_BYTES
 from tilewright.ir.types import DTYPES, DType, ElementType, Kind, PointerType, TileType
 from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.constants import constant_text, is_function, type_text
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 _ALIGNMENT = 16
-_FIRST_PAGE = 4096  # nothing is ever mapped there
 _I32 = range(-(2**31), 2**31)
 _I64 = range(-(2**63), 2**63)
 _U64 = range(2**64)
@@ -266,7 +266,7 @@ def _pointer(name: str, element: PointerType, value: Any, *, by_alignment: bool)
     if value is None:
         value = 0
     if isinstance(value, int) and not isinstance(value, bool):
-        if value not in _U64 or 0 < value < _FIRST_PAGE:
+        if value not in _U64 or 0 < value < FIRST_PAGE_BYTES:
             raise LaunchError(
                 f"`{name}` is annotated as {element}: {value} is no address",
                 hint="pass the array, or its `data_ptr()`",
@@ -328,7 +328,7 @@ def traced_constant(traced: Any) -> Constant | None:
 
 
 def _number_of_numpy(name: str, value: np.generic) -> Any:
-    if value.dtype.kind in "biuf" or dtype_is_small_float(value):
+    if value.dtype.kind in "biuf" or _is_small_float(value):
         return value.item() if value.dtype.kind in "biu" else float(value)
     raise LaunchError(
         f"`{name}`: a kernel cannot take a NumPy scalar of type {type(value).__name__}",
@@ -336,7 +336,7 @@ def _number_of_numpy(name: str, value: np.generic) -> Any:
     )
 
 
-def dtype_is_small_float(value: np.generic) -> bool:
+def _is_small_float(value: np.generic) -> bool:
     """Whether a NumPy scalar is of one of the floating types of `ml_dtypes`."""
     dtype = next((d for d in DTYPES.values() if d.numpy == value.dtype), None)
     return dtype is not None and dtype.kind is Kind.FLOAT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from tilewright.codegen.code import memory_type
 from tilewright.ir.core import Value
@@ -65,8 +64,3 @@ class Arena:
         lines = -(-size_bytes // CACHE_LINE_BYTES) + 1
         self.size_bytes += lines * CACHE_LINE_BYTES
         return offset
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    """Return the number of elements of a shape."""
-    return prod(shape)

@@ -6,7 +6,6 @@ into a tile of pointers and a mask.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +29,7 @@ INT64 = DTYPES["i64"]
 class BlockPointer:
     """A window of shape `block_shape` at `offsets` of an array (`base`, `shape`, `strides`).
 
-    `tensors` and `with_tensors` take it apart into runtime values and put it together again, for
-    loops and branches that carry it.
+    Loops and branches carry its tensors, which they find as fields of a dataclass.
     """
 
     base: Tensor
@@ -45,22 +43,6 @@ class BlockPointer:
     def dtype(self) -> ElementType:
         """The type of the pointer."""
         return self.base.dtype
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """The runtime values inside: base, shape, strides, offsets."""
-        return (self.base, *self.shape, *self.strides, *self.offsets)
-
-    def with_tensors(self, tensors: Sequence[Tensor]) -> BlockPointer:
-        """The same block pointer over other runtime values, in the order of `tensors`."""
-        base, *rest = tensors
-        rank = len(self.block_shape)
-        return replace(
-            self,
-            base=base,
-            shape=tuple(rest[:rank]),
-            strides=tuple(rest[rank : 2 * rank]),
-            offsets=tuple(rest[2 * rank :]),
-        )
 
 
 def _wide(values: Any, what: str) -> tuple[Tensor, ...]:

@@ -23,12 +23,12 @@ from tilewright.ir.core import Block, Param
 from tilewright.ir.types import DType, TileType
 from tilewright.ops import Arange, Histogram, Reduce, Scan, Sort
 
-__all__ = ["histogram", "reduce", "scan", "sort", "top", "trace_combine"]
+__all__ = ["histogram", "reduce", "scan", "sort", "top"]
 
 Combine = Callable[..., Any]
 
 
-def trace_combine(function: Combine, types: Sequence[TileType]) -> Block:
+def _trace_combine(function: Combine, types: Sequence[TileType]) -> Block:
     """Return the region of a combine function, called on the scalars of both sides."""
     params = tuple(Param(t) for t in (*types, *types))
     builder = Builder(Block(params))
@@ -43,7 +43,7 @@ def trace_combine(function: Combine, types: Sequence[TileType]) -> Block:
 def _combine_block(name: str, function: Any, inputs: tuple[Tensor, ...]) -> Block:
     types = [TileType(x.dtype) for x in inputs]
     if is_builtin(function):
-        return trace_combine(function, types)
+        return _trace_combine(function, types)
     make_block = getattr(function, "combine_block", None)
     if make_block is None:
         fail(

@@ -25,7 +25,7 @@ from tilewright.ops import (
 )
 
 __all__ = [
-    "arange", "broadcast_shape", "broadcast_tensors", "broadcast_to", "expand_dims", "flip",
+    "arange", "broadcast_tensors", "broadcast_to", "expand_dims", "flip",
     "gather", "move_axis_last", "normalized_axis", "permute", "reshape", "split", "squeeze", "take",
     "transpose",
 ]  # fmt: skip
@@ -47,7 +47,7 @@ def arange(start: Any, end: Any) -> Tensor:
     return emit(Arange, first, last)
 
 
-def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+def _broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return what two shapes broadcast to, or None: sizes equal or 1, aligned at the end."""
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
@@ -60,7 +60,7 @@ def broadcast_tensors(name: str, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Broadcast tensors against each other."""
     shape = tensors[0].shape
     for other in tensors[1:]:
-        wider = broadcast_shape(shape, other.shape)
+        wider = _broadcast_shape(shape, other.shape)
         if wider is None:
             shown = " and ".join(str(list(t.shape)) for t in tensors)
             fail(
@@ -75,7 +75,7 @@ def broadcast_to(x: Tensor, shape: tuple[int, ...], name: str = "broadcast_to") 
     """Repeat `x` along axes of size 1, and along new axes in front, up to `shape`."""
     if x.shape == shape:
         return x
-    if broadcast_shape(x.shape, shape) != shape:
+    if _broadcast_shape(x.shape, shape) != shape:
         fail(f"{name}: a tile of shape {list(x.shape)} does not broadcast to {list(shape)}")
     if x.shape:
         for _ in range(len(shape) - len(x.shape)):
