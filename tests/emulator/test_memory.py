@@ -246,7 +246,7 @@ def test_reductions_and_swaps():
   setp.eq.u32 %q0, %r2, 0;
   @%q0 st.global.b32 [%p0+24], %t;
   red.global.add.noftz.bf16x2 [%p0+28], 0x3F803F80;
-  red.global.add.v2.f32 [%p1], {0f3F800000, 0f40000000};
+  red.global.v2.f32.add [%p1], {0f3F800000, 0f40000000};
 """
     out, pair = np.zeros(8, np.uint32), np.zeros(2, np.float32)
     launch(kernel(body), [out, pair])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -63,12 +64,17 @@ def combine(operation: str, type: str) -> Callable[[Array, Array], Array]:
     return function
 
 
+def _value_type(instruction: Instruction) -> str:
+    """Return the type, which the vector forms may have before the operation."""
+    return next(m for m in reversed(instruction.modifiers) if re.fullmatch(r"[a-z]+\d+(x2)?", m))
+
+
 @opcode("atom", "red")
 def _atomic(binder: Binder, instruction: Instruction, pc: int) -> Step:
     operation = next((m for m in _OPERATIONS if m in instruction.modifiers), "")
     if not operation or instruction.has("async"):
         raise EmulatorError(f"`{instruction.opcode}` of this kind is not modelled")
-    type = instruction.type
+    type = _value_type(instruction)
     out, rest = None, instruction.operands
     if instruction.opcode == "atom":
         out, rest = rest[0], rest[1:]
@@ -87,7 +93,7 @@ def _step(
     operands: tuple[list[Value], list[Value], list[Array]],
 ) -> Step:
     values, swaps, targets = operands
-    machine, type = binder.machine, instruction.type
+    machine, type = binder.machine, _value_type(instruction)
     skip = 2 if instruction.opcode == "atom" else 1
     address = binder.address(instruction.operands[skip - 1])
     space, dtype = space_of(instruction), numpy_type(type)
