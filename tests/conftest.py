@@ -1,4 +1,4 @@
-"""What all tests share: golden texts, and how they are renewed."""
+"""What all tests share: golden texts, a cache of their own, and launches in both executors."""
 
 import difflib
 from collections.abc import Callable
@@ -36,3 +36,23 @@ def golden(request) -> Callable[[Path, Callable[[str], str]], None]:
         pytest.fail("\n".join([f"{path.name} (renew with --bless)", *lines]), pytrace=False)
 
     return check
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory):
+    """Keep compiled kernels apart from those of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
+@pytest.fixture(params=["eager", "cpu"])
+def launch(request):
+    """`launch(kernel, grid, *arguments, **named)`, the body as Python or compiled."""
+
+    def run(kernel, grid, *args, **named):
+        launcher = kernel.debug if request.param == "eager" else kernel
+        return launcher[grid](*args, **named)
+
+    run.is_eager = request.param == "eager"
+    return run

@@ -3,12 +3,12 @@
 import ctypes
 import dataclasses
 import gc
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.codegen.forked import check_in_fork
 from tilewright.codegen.llvm import (
     assembly,
     compile_to_object,
@@ -19,10 +19,6 @@ from tilewright.codegen.llvm import (
 )
 from tilewright.errors import InternalError
 from tilewright.target import vector_bits_of
-
-_SPEC = importlib.util.spec_from_file_location("forked", Path(__file__).with_name("forked.py"))
-forked = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(forked)
 
 SQUARE_ROOT = """
 @table = global [4 x i64] zeroinitializer
@@ -135,10 +131,10 @@ def test_damaged_objects_are_internal_errors():
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_fatal_errors_of_llvm_stay_in_the_child():
-    assert forked.check_in_fork(module(SQUARE_ROOT)) is None
-    assert "expected" in forked.check_in_fork(module("nonsense"))
+    assert check_in_fork(module(SQUARE_ROOT)) is None
+    assert "expected" in check_in_fork(module("nonsense"))
     if host().architecture == "x86_64":
-        assert forked.check_in_fork(module(NOT_SELECTABLE))
+        assert check_in_fork(module(NOT_SELECTABLE))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

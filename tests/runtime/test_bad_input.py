@@ -26,25 +26,6 @@ from tilewright import CompileError, LaunchError, TilewrightError, jit
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-        yield
-
-
-@pytest.fixture(params=["eager", "cpu"])
-def launch(request):
-    """`launch(kernel, grid, *arguments, **named)`, eagerly or compiled."""
-
-    def run(kernel, grid, *args, **named):
-        launcher = kernel.debug if request.param == "eager" else kernel
-        return launcher[grid](*args, **named)
-
-    run.is_eager = request.param == "eager"
-    return run
-
-
 @jit
 def add(x_ptr, n, STEP: tl.constexpr = 1):
     i = tl.program_id(0)

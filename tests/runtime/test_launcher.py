@@ -9,8 +9,8 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
-from handwritten_kernels import load_kernels
 
+from tests.runtime.handwritten_kernels import load_kernels
 from tilewright.errors import LaunchError
 from tilewright.runtime import launcher as launcher_module
 from tilewright.runtime.launcher import (

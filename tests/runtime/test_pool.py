@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.runtime.handwritten_kernels import load_kernels
 from tilewright import env
 from tilewright.codegen.llvm import host
 from tilewright.errors import LaunchError, Unsupported
@@ -27,8 +28,6 @@ fork_warning = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Depreca
 
 @pytest.fixture(scope="module")
 def kernels():
-    from handwritten_kernels import load_kernels
-
     return load_kernels()
 
 
