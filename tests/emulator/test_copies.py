@@ -51,7 +51,9 @@ def with_map(text, position):
         return text
     text = text.replace(f".param .u64 k_{position}", f".param .align 64 .b8 k_{position}[128]")
     load = f"ld.param.u64 %p{position}, [k_{position}];"
-    return text.replace(load, f"mov.b64 %p{position}, k_{position}; cvta.param.u64 %p{position}, %p{position};")
+    return text.replace(
+        load, f"mov.b64 %p{position}, k_{position}; cvta.param.u64 %p{position}, %p{position};"
+    )
 
 
 @pytest.mark.parametrize("wait", ["wait_group 0", "wait_all"])
@@ -98,11 +100,15 @@ def test_groups_complete_in_order():
 
 
 def test_bulk_copies_in_and_out():
-    body = BARRIER + """
+    body = (
+        BARRIER
+        + """
   mov.b32 %r1, smem;
   @%q7 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r20], 512;
   @%q7 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%p0], 512, [%r20];
-""" + WAIT.format(phase=0) + """
+"""
+        + WAIT.format(phase=0)
+        + """
   shl.b32 %r2, %t, 3;
   add.s32 %r3, %r1, %r2;
   ld.shared.v2.f32 {%r4, %r5}, [%r3];
@@ -117,6 +123,7 @@ def test_bulk_copies_in_and_out():
   cp.async.bulk.wait_group 0;
 $end:
 """
+    )
     source, out = np.arange(128, dtype=np.float32), np.ones(128, np.float32)
     report = launch(body, [source, out], shared_bytes=512, races=True, uninitialised=True)
     doubled = np.where(np.arange(128) % 2 == 0, source * 2, source)
@@ -162,7 +169,9 @@ def test_a_box_may_reach_out_of_the_tensor(fill_nan, outside):
     array = np.arange(6 * 8, dtype=np.float32).reshape(6, 8)
     body = tensor_load(256, 2, "-2, 4")
     out = np.ones((8, 8), np.float32)
-    launch(body, [TensorMap(array, (8, 8), fill_nan=fill_nan), out], map_position=0, shared_bytes=256)
+    launch(
+        body, [TensorMap(array, (8, 8), fill_nan=fill_nan), out], map_position=0, shared_bytes=256
+    )
     expected = np.full((8, 8), outside, np.float32)
     expected[:2, 2:] = array[4:6, :6]
     assert np.array_equal(out, expected, equal_nan=True)
@@ -278,7 +287,9 @@ $next:
 
 
 def test_an_arrival_for_small_copies():
-    body = BARRIER.replace(", 1;", ", 64;") + """
+    body = (
+        BARRIER.replace(", 1;", ", 64;")
+        + """
   mov.b32 %r1, smem;
   shl.b32 %r2, %t, 2;
   add.s32 %r1, %r1, %r2;
@@ -286,12 +297,15 @@ def test_an_arrival_for_small_copies():
   add.s64 %l2, %p0, %l1;
   cp.async.ca.shared.global [%r1], [%l2], 4;
   cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r20];
-""" + WAIT.format(phase=0) + """
+"""
+        + WAIT.format(phase=0)
+        + """
   xor.b32 %r3, %r1, 128;
   ld.shared.b32 %r4, [%r3];
   add.s64 %l3, %p1, %l1;
   st.global.b32 [%l3], %r4;
 """
+    )
     source, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
     report = launch(body, [source, out], shared_bytes=256, races=True)
     assert np.array_equal(out, np.roll(source, 32))
@@ -299,7 +313,9 @@ def test_an_arrival_for_small_copies():
 
 
 def test_maps_made_on_the_device():
-    body = BARRIER + """
+    body = (
+        BARRIER
+        + """
   mov.b32 %r1, smem;
   setp.ge.u32 %q0, %t, 32;
   @%q0 bra $made;
@@ -331,7 +347,10 @@ $made:
   mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r20], 256;
   cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%p2, {4, 2}], [%r20];
 $loaded:
-""" + WAIT.format(phase=0) + BACK.format(size=256)
+"""
+        + WAIT.format(phase=0)
+        + BACK.format(size=256)
+    )
     source = np.arange(12 * 16, dtype=np.float32).reshape(12, 16)
     out, scratch = np.zeros((8, 8), np.float32), np.zeros(16, np.uint64)
     launch(body, [source, out, scratch], shared_bytes=256)
@@ -358,7 +377,11 @@ def test_wrong_maps(make, message):
 
 
 def test_an_mbarrier_that_never_completes_is_a_deadlock():
-    body = BARRIER + "@%q7 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r20], 64;" + WAIT.format(phase=0)
+    body = (
+        BARRIER
+        + "@%q7 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r20], 64;"
+        + WAIT.format(phase=0)
+    )
     with pytest.raises(EmulatorError, match="waits for an mbarrier"):
         launch(body, [np.zeros(1)])
 

@@ -34,7 +34,10 @@ def test_loads_widen(type, kind, register, wide):
     out = np.zeros(64, wide)
     size, bits = np.dtype(kind).itemsize, out.itemsize * 8
     body = ADDRESS.format(size=size, out=out.itemsize)
-    launch(kernel(f"{body} ld.global.{type} {register}, [%l1]; st.global.b{bits} [%l3], {register};"), [source, out])
+    launch(
+        kernel(f"{body} ld.global.{type} {register}, [%l1]; st.global.b{bits} [%l3], {register};"),
+        [source, out],
+    )
     assert np.array_equal(out, source.astype(wide))
 
 
@@ -44,13 +47,17 @@ def test_vectors_and_hints(hints):
     source = np.random.default_rng(0).integers(0, 1 << 32, 256, np.uint64).astype(np.uint32)
     out = np.zeros_like(source)
     body = ADDRESS.format(size=16, out=16)
-    body += f"ld{space}.v4.b32 {{%r0, %r1, %r2, %r3}}, [%l1]; st.global.v2.b32 [%l3+8], {{%r0, %r1}};"
+    body += (
+        f"ld{space}.v4.b32 {{%r0, %r1, %r2, %r3}}, [%l1]; st.global.v2.b32 [%l3+8], {{%r0, %r1}};"
+    )
     launch(kernel(body + "st.global.v2.b32 [%l3], {%r2, %r3};"), [source, out])
     assert np.array_equal(out.reshape(-1, 4), source.reshape(-1, 4)[:, [2, 3, 0, 1]])
 
 
 def test_generic_addresses_lead_to_every_space():
-    body = ADDRESS.format(size=4, out=4) + """
+    body = (
+        ADDRESS.format(size=4, out=4)
+        + """
   .local .align 4 .b8 mine[4];
   .shared .align 4 .b8 ours[256];
   mov.b64 %l4, mine;
@@ -73,6 +80,7 @@ def test_generic_addresses_lead_to_every_space():
   add.s32 %r4, %r4, %r5;
   st.global.b32 [%l3], %r4;
 """
+    )
     source = np.arange(64, dtype=np.uint32)
     out = np.zeros_like(source)
     launch(kernel(body), [source, out])
@@ -80,7 +88,8 @@ def test_generic_addresses_lead_to_every_space():
 
 
 def test_variables_with_initial_values():
-    text = kernel("""
+    text = kernel(
+        """
   mov.u64 %l0, table;
   mul.wide.u32 %l1, %t, 4;
   add.s64 %l0, %l0, %l1;
@@ -92,7 +101,9 @@ def test_variables_with_initial_values():
   add.f32 %r0, %r0, %r1;
   add.s64 %l4, %p0, %l1;
   st.global.f32 [%l4], %r0;
-""", 1)
+""",
+        1,
+    )
     declared = """.const .align 4 .f32 table[4] = {0f3F800000, 0f40000000, 0f40400000, 0f40800000};
 .global .align 1 .b8 text[3] = {65, 66, 0};
 .global .align 8 .u64 pointer = generic(text);
@@ -106,7 +117,7 @@ def test_variables_with_initial_values():
 
 
 def test_an_access_out_of_bounds_names_place_and_buffer():
-    body = '.loc 1 42 7\n' + ADDRESS.format(size=4, out=4) + "ld.global.b32 %r0, [%l1];"
+    body = ".loc 1 42 7\n" + ADDRESS.format(size=4, out=4) + "ld.global.b32 %r0, [%l1];"
     text = kernel(body).replace(".visible", '.file 1 "softmax.py"\n.visible')
     source = np.zeros(40, np.float32)
     with pytest.raises(EmulatorError) as caught:
@@ -160,7 +171,8 @@ def test_wrong_launches():
 
 
 def test_scalars_by_their_types():
-    text = kernel("""
+    text = kernel(
+        """
   ld.param.f32 %r0, [x];
   ld.param.b16 %h0, [y];
   ld.param.s8 %r1, [z];
@@ -169,7 +181,12 @@ def test_scalars_by_their_types():
   st.global.b16 [%p0+4], %h0;
   st.global.b32 [%p0+8], %r1;
   st.global.b64 [%p0+16], %l0;
-""", 1).replace("(.param .u64 k_0)", "(.param .u64 k_0, .param .f32 x, .param .b16 y, .param .s8 z, .param .u64 w)")
+""",
+        1,
+    ).replace(
+        "(.param .u64 k_0)",
+        "(.param .u64 k_0, .param .f32 x, .param .b16 y, .param .s8 z, .param .u64 w)",
+    )
     out = np.zeros(24, np.uint8)
     launch(text, [out, 1.5, ml_dtypes.bfloat16(3), -7, (1 << 64) - 5], 1)
     assert out[:4].view("f4")[0] == 1.5
@@ -254,6 +271,28 @@ def test_reductions_and_swaps():
     assert out[4:7].tolist() == [64 % 10, 77, 0]
     assert out[7:].view(ml_dtypes.bfloat16).tolist() == [64, 64]
     assert pair.tolist() == [64, 128]
+
+
+def test_atomics_in_shared_memory_are_of_one_block():
+    body = """
+  .shared .align 4 .b8 counter[4];
+  mov.b32 %r0, counter;
+  st.volatile.shared.b32 [%r0], 0;
+  bar.sync 0;
+  cvt.u64.u32 %l0, %r0;
+  cvta.shared.u64 %l0, %l0;
+  atom.shared.add.u32 %r1, [%r0], 1;
+  atom.add.u32 %r1, [%l0], 1;
+  bar.sync 0;
+  ld.shared.b32 %r1, [%r0];
+  mov.u32 %r2, %ctaid.x;
+  mul.wide.u32 %l1, %r2, 4;
+  add.s64 %l1, %p0, %l1;
+  st.global.b32 [%l1], %r1;
+"""
+    out = np.zeros(3, np.uint32)
+    launch(kernel(body, 1), [out], grid=3)
+    assert out.tolist() == [128] * 3
 
 
 # -- output ---------------------------------------------------------------------------------------

@@ -189,8 +189,8 @@ $try:
   atom.release.gpu.global.exch.b32 %r1, [%p1], 0;
 """
     count, lock = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
-    launch(body, [count, lock], 64, grid=2)
-    assert count[0] == 128
+    launch(body, [count, lock], 16, grid=2)
+    assert count[0] == 32
 
 
 def test_a_deadlock_says_where_each_warp_waits():

@@ -13,6 +13,8 @@ from tilewright.emulator.floats import Array, add_to_odd, decode, encode
 from tilewright.emulator.groups import Group, Step
 from tilewright.emulator.instructions.floating import maximum, minimum
 from tilewright.emulator.instructions.memory import as_items, space_of
+from tilewright.emulator.machine import Machine
+from tilewright.emulator.memory import SHARED_WINDOW
 from tilewright.emulator.program import EmulatorError, Instruction
 
 __all__ = ["combine", "turns"]
@@ -112,19 +114,30 @@ def _step(
         new = rows(values, lanes)
         swap = rows(swaps, lanes) if swaps else new
         old = np.empty_like(new)
-        for chosen in turns(places):
-            who, where = lanes[chosen], places[chosen]
-            raw = machine.load(space, where, total, who, instruction)
-            before = np.ascontiguousarray(raw.reshape(who.size, -1)).view(dtype)
+        keys = _keys(machine, space, places, lanes)
+        _, first, cells = np.unique(keys, return_index=True, return_inverse=True)
+        raw = machine.load(space, places, total, lanes, instruction)[first]
+        current = np.ascontiguousarray(raw.reshape(first.size, -1)).view(dtype)
+        for chosen in turns(keys):
+            before = current[cells[chosen]]
             if function is None:
                 after = np.where(before == new[chosen], swap[chosen], before)
             else:
                 after = function(before.view(lane), new[chosen].view(lane)).view(dtype)
             old[chosen] = before
-            after = np.ascontiguousarray(after.astype(dtype, copy=False))
-            items = as_items(after.view(np.uint8).reshape(who.size, -1), total)
-            machine.store(space, where, items, total, who, instruction)
+            current[cells[chosen]] = after
+        items = as_items(current.view(np.uint8).reshape(first.size, -1), total)
+        machine.store(space, places[first], items, total, lanes[first], instruction)
         for i, target in enumerate(targets):
             target[lanes] = old[:, i]
 
     return step
+
+
+def _keys(machine: Machine, space: str, places: Array, lanes: Array) -> Array:
+    """Return a number for each place in memory: shared addresses are told apart by block."""
+    if space == "global":
+        return places
+    blocks = (machine.block_of_thread[lanes] << 40).astype(np.uint64)
+    is_shared = space == "shared" or places >= np.uint64(SHARED_WINDOW)
+    return np.where(is_shared, places | blocks, places)
