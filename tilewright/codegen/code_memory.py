@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 __all__ = ["place"]
 
@@ -50,27 +51,33 @@ def place(
     return base, memory
 
 
+class _Page(NamedTuple):
+    """A page that has room: where it lies and how much of it is taken."""
+
+    memory: mmap.mmap
+    address: int
+    used: int
+
+
 class _State:
-    """The page that has room, where it lies and how much of it is taken."""
+    """The page that small pieces are added to."""
 
     lock = threading.Lock()
-    page: mmap.mmap | None = None
-    address = 0
-    used = 0
+    page: _Page | None = None
 
 
 def _place_in_shared_page(
     size: int, alignment: int, write: Callable[[int], bytes]
 ) -> tuple[int, mmap.mmap]:
-    start = _round_up(_State.used, alignment)
-    page, address = _State.page, _State.address
+    page = _State.page
+    start = _round_up(page.used, alignment) if page is not None else 0
     if page is None or start + size > mmap.PAGESIZE:
-        page, start = _map(mmap.PAGESIZE, _WRITABLE), 0
-        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    contents = write(address + start)
-    _replace_page(address, ctypes.string_at(address, start) + contents)
-    _State.page, _State.address, _State.used = page, address, start + size
-    return address + start, page
+        memory, start = _map(mmap.PAGESIZE, _WRITABLE), 0
+        page = _Page(memory, ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0)
+    contents = write(page.address + start)
+    _replace_page(page.address, ctypes.string_at(page.address, start) + contents)
+    _State.page = page._replace(used=start + size)
+    return page.address + start, page.memory
 
 
 def _replace_page(address: int, contents: bytes) -> None:
