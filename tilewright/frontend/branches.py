@@ -63,7 +63,7 @@ class _Join:
 
     def variable(self, name: str, before: Any, dead: Sequence[bool]) -> None:
         """Join a variable; in a dead arm its value does not matter."""
-        a, b = (arm.names.get(name, Unusable(_UNASSIGNED)) for arm in self.arms)
+        a, b = (arm.names.get(name, Unusable(UNASSIGNED)) for arm in self.arms)
         if a is b:
             self.names[name] = a
         elif all(dead):
@@ -137,7 +137,7 @@ class _Join:
         return self.names
 
 
-_UNASSIGNED = "`{name}` is used before it is assigned"
+UNASSIGNED = "`{name}` is used before it is assigned"
 _UNREACHABLE = "`{name}` has no value on any path that reaches this place"
 _SAME_TYPE = "convert one of them with .to(...)"
 
@@ -145,7 +145,7 @@ _SAME_TYPE = "convert one of them with .to(...)"
 def _partly_assigned(frame: Frame, name: str, a: Any, b: Any) -> Unusable:
     first = a if isinstance(a, Unusable) else b
     both = isinstance(a, Unusable) and isinstance(b, Unusable)
-    if both or first.reason != _UNASSIGNED:
+    if both or first.reason != UNASSIGNED:
         return first
     place = frame.bound_at.get(name)
     where = f" (line {place.line})" if place else ""

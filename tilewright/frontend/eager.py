@@ -48,6 +48,13 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
     except TilewrightError as error:
         error.at(_location(_kernel_frames(error.__traceback__)))
         raise
+    except UnboundLocalError as error:
+        name = str(error).split("'")[1]
+        raise CompileError(
+            f"`{name}` is used before it is assigned",
+            location=_location(_kernel_frames(error.__traceback__)),
+            hint="assign it on every path that leads here",
+        ) from None
     except RecursionError as error:
         raise CompileError(
             "calls are nested too deep",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -123,6 +123,11 @@ class Frame:
             self.builder.location = outer
 
     # Names.
+
+    def edges_of(self, node: ast.For | ast.While, names: Iterable[str]) -> Edges:
+        """Return which of the names the jumps of a loop take along."""
+        liveness, bound = self.syntax.liveness, frozenset(names)
+        return Edges(bound & liveness.head[node], bound & liveness.after[node])
 
     def read(self, name: str) -> Any:
         """Return the value of a name, or raise `CompileError` saying why it has none."""

@@ -8,99 +8,32 @@ carries the index, and a flag that says whether to go on.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tilewright.errors import CompileError, Location
+from tilewright.errors import CompileError
 from tilewright.frontend import iterators
-from tilewright.frontend.branches import placeholder
 from tilewright.frontend.calls import Calls
-from tilewright.frontend.frame import BOOL, BREAK, CONTINUE, RESULT, RETURN, Arm, Edges
+from tilewright.frontend.frame import BREAK, CONTINUE, RETURN, Arm
 from tilewright.frontend.liveness import assigned_names, target_names
+from tilewright.frontend.loop_state import Carried, FirstBound, Leaving, Loop
 from tilewright.frontend.pythonic import elements, loop_options
 from tilewright.frontend.semantic import condition
-from tilewright.frontend.structure import (
-    Unusable,
-    decay,
-    describe,
-    fits,
-    leaves,
-    rebuild,
-    rename,
-)
-from tilewright.frontend.tensor import Tensor
+from tilewright.frontend.structure import Unusable, decay, fits
+from tilewright.frontend.tensor import Tensor, constant_array
 from tilewright.frontend.trips import Trips
 from tilewright.ir.core import Block, Param, Value
-from tilewright.ops import (
-    Add,
-    And,
-    For,
-    Full,
-    If,
-    Invert,
-    While,
-)
+from tilewright.ops import Add, For, While
 
 __all__ = ["Loops"]
 
-Loop = ast.For | ast.While
 
-
-class _Carried:
-    """The variables that a loop hands from one iteration to the next."""
-
-    def __init__(self, loops: Loops, node: Loop, names: Sequence[str]) -> None:
-        self.loops = loops
-        self.node = node
-        self.edges = loops.edges_of(node, names)
-        self.before = {name: decay(loops.names[name]) for name in names}
-        self.bound_at = {name: loops.bound_at.get(name) for name in names}
-        self.inits = [leaf.value for value in self.before.values() for leaf in leaves(value)]
-
-    def params(self) -> tuple[Param, ...]:
-        params = []
-        for name, value in self.before.items():
-            found = [Param(leaf.value.type) for leaf in leaves(value)]
-            rename(rebuild(value, iter(found)), name)
-            params += found
-        return tuple(params)
-
-    def bind(self, values: Sequence[Value]) -> None:
-        """Give the names their values: parameters inside, results after the loop."""
-        remaining = iter(values)
-        for name, template in self.before.items():
-            self.loops.names[name] = value = rebuild(template, remaining)
-            rename(value, name)
-
-    def yields(self, arm: Arm, params: Sequence[Value]) -> list[Value]:
-        """Return what an iteration ends with, checked against what it began with."""
-        result: list[Value] = []
-        for name, template in self.before.items():
-            if not arm.needs(name, None, self.edges):
-                count = sum(1 for _ in leaves(template))
-                result += params[len(result) : len(result) + count]
-                continue
-            value = self.loops.decayed_in(arm, arm.names[name])
-            if not fits(value, template):
-                self._fail(name, template, arm.names[name])
-            result += [leaf.value for leaf in leaves(value)]
-        return result
-
-    def _fail(self, name: str, before: Any, after: Any) -> None:
-        if isinstance(after, Unusable):
-            raise CompileError(after.reason_for(name), hint=after.hint_for(name))
-        place = self.loops.bound_at.get(name)
-        hint = f"give `{name}` the type that the loop computes before it starts"
-        types = list(leaves(after))
-        if isinstance(before, Tensor) and len(types) == 1 and isinstance(after, Tensor):
-            hint = _initial_value_hint(name, before, after)
-        raise CompileError(
-            f"`{name}` changes its type in the loop: it is {describe(before)} before it"
-            f"{_line(self.bound_at[name])} and {describe(after)} after one iteration{_line(place)}",
-            location=place,
-            hint=hint,
-        )
+def _certainly_runs(start: Value, stop: Value, step: Value) -> bool:
+    """Whether it is known that a range is not empty."""
+    bounds = [constant_array(bound) for bound in (start, stop, step)]
+    known = [int(bound) for bound in bounds if bound is not None]
+    return len(known) == 3 and known[2] != 0 and len(range(*known)) > 0
 
 
 def _refuse_else(loops: Loops, node: Loop) -> None:
@@ -111,28 +44,8 @@ def _refuse_else(loops: Loops, node: Loop) -> None:
             )
 
 
-def _line(place: Location | None) -> str:
-    return "" if place is None else f" (line {place.line})"
-
-
-def _initial_value_hint(name: str, before: Tensor, after: Tensor) -> str:
-    element = after.value.type.element
-    dtype = getattr(element, "long_name", str(element))
-    if before.shape != after.shape:
-        start = f"tl.zeros({list(after.shape)}, dtype=tl.{dtype})"
-        return f"start with the shape that the loop computes: {name} = {start}"
-    shape = list(before.shape) or "()"
-    start = f"tl.zeros({shape}, dtype=tl.{dtype})"
-    back = getattr(before.value.type.element, "long_name", str(before.value.type.element))
-    return f"start with {name} = {start}, or convert in the loop with .to(tl.{back})"
-
-
 class Loops(Calls):
     """`for` and `while`."""
-
-    def decayed_in(self, arm: Arm, value: Any) -> Any:
-        with self.builder.inside(arm.block):
-            return decay(value)
 
     def visit_For(self, node: ast.For) -> None:
         _refuse_else(self, node)
@@ -145,11 +58,6 @@ class Loops(Calls):
         with self.at(node.iter):
             items = tuple(elements(over))
         self._unrolled(node, items)
-
-    def edges_of(self, node: Loop, names: Iterable[str]) -> Edges:
-        """Return which of the names the jumps of a loop take along."""
-        liveness, bound = self.syntax.liveness, frozenset(names)
-        return Edges(bound & liveness.head[node], bound & liveness.after[node])
 
     # Unrolled: one copy of the body for each item.
 
@@ -182,22 +90,29 @@ class Loops(Calls):
 
     # Not unrolled.
 
-    def _carried(self, node: Loop) -> _Carried:
-        head = self.syntax.liveness.head[node]
-        own = target_names(node.target) if isinstance(node, ast.For) else []
+    def _carried(self, node: Loop, index: Tensor | None = None) -> Carried:
+        """Return what a loop hands on; `index` is that of a `for`."""
+        liveness = self.syntax.liveness
         again = node.body if isinstance(node, ast.For) else [node.test, *node.body]
-        names = [
-            name
-            for name in assigned_names(again)
-            if name in head
-            and name not in own
-            and name in self.names
-            and not isinstance(self.names[name], Unusable)
-        ]
-        return _Carried(self, node, names)
+        own = target_names(node.target) if isinstance(node, ast.For) else []
+        names = [n for n in assigned_names(again) if n in liveness.head[node] and n not in own]
+        names = [n for n in names if self._has_value(n)]
+        if isinstance(node, ast.For) and index is not None:
+            # The index comes anew with each iteration: what it was matters only behind the loop.
+            names += [
+                n
+                for n in own
+                if n in liveness.after[node]
+                and self._has_value(n)
+                and fits(decay(self.names[n]), index)
+            ]
+        return Carried(self, node, names)
+
+    def _has_value(self, name: str) -> bool:
+        return name in self.names and not isinstance(self.names[name], Unusable)
 
     def _iteration(
-        self, carried: _Carried, params: Sequence[Param], block: Block, body: Callable[[], None]
+        self, carried: Carried, params: Sequence[Param], block: Block, body: Callable[[], None]
     ) -> Arm:
         """Run the body once, into `block`."""
         outer, self.edges = self.edges, carried.edges
@@ -215,8 +130,10 @@ class Loops(Calls):
     def _dynamic_for(
         self, node: ast.For, loop: iterators.range, bounds: tuple[Value, Value, Value]
     ) -> None:
-        carried = self._carried(node)
         index = Param(bounds[0].type)
+        carried = self._carried(node, Tensor(index))
+        if _certainly_runs(*bounds):
+            carried.certainly_runs()
         params = carried.params()
         block = Block((index, *params))
 
@@ -225,24 +142,28 @@ class Loops(Calls):
             self._body(node)
 
         arm = self._iteration(carried, params, block, body)
+        first = FirstBound(self, arm, carried.first_bound)
+        inits = (*carried.inits, *first.inits)
         if arm.names[BREAK] is False and arm.names[RETURN] is False:
-            block.yields = tuple(carried.yields(arm, params))
-            results = self.emit(For(*bounds, tuple(carried.inits), block, **loop_options(loop)))
-            carried.bind(results)
+            block.params = (*block.params, *first.params)
+            block.yields = (*carried.yields(arm, params), *first.yields)
+            results = self.emit(For(*bounds, inits, block, **loop_options(loop)))
         else:
             trips = Trips(self, *bounds)
             with self.builder.inside(block):
                 next_index = self.value(Add(index, bounds[2]))
                 more = trips.more(index)
-            leaving = _Leaving(self, arm, trips.any(), more)
-            block.params = (index, *params, *leaving.params)
-            block.yields = (next_index, *carried.yields(arm, params), *leaving.yields)
+            leaving = Leaving(self, arm, trips.any(), more)
+            block.params = (index, *params, *first.params, *leaving.params)
+            block.yields = (
+                next_index, *carried.yields(arm, params), *first.yields, *leaving.yields
+            )  # fmt: skip
             go = [Param(p.type, p.name) for p in block.params]
-            test = Block(tuple(go), [], (go[1 + len(params)],))
-            inits = (bounds[0], *carried.inits, *leaving.inits)
-            results = self.emit(While(inits, test, block))[1:]
-            carried.bind(results[: len(params)])
-            leaving.bind(results[len(params) :])
+            test = Block(tuple(go), [], (go[1 + len(inits)],))
+            results = self.emit(While((bounds[0], *inits, *leaving.inits), test, block))[1:]
+            leaving.bind(results[len(inits) :])
+        carried.bind(results[: len(params)])
+        first.bind(results[len(params) : len(inits)])
         self._forget(node, carried)
 
     def visit_While(self, node: ast.While) -> None:
@@ -250,7 +171,7 @@ class Loops(Calls):
         carried = self._carried(node)
         params, tested = carried.params(), carried.params()
         test, block = Block(tested), Block(params)
-        known: Any = True  # what the condition is at compile time; None: not known
+        known: bool | None = True  # what the condition is at compile time; None: not known
 
         def check() -> None:
             nonlocal known
@@ -265,6 +186,8 @@ class Loops(Calls):
             self.arm(check, test)
             if known is False:
                 return
+            if known is True:
+                carried.certainly_runs()
         body = self._asking_body if asks_in_body else self._body
         arm = self._iteration(carried, params, block, partial(body, node))
         self._close_while(carried, arm, params, test, is_endless=bool(known))
@@ -288,7 +211,7 @@ class Loops(Calls):
         self.names[BREAK] = self.ended = True
 
     def _close_while(
-        self, carried: _Carried, arm: Arm, params: Sequence[Param], test: Block, *, is_endless: bool
+        self, carried: Carried, arm: Arm, params: Sequence[Param], test: Block, *, is_endless: bool
     ) -> None:
         """Make the op of a loop whose parts have been read."""
         block = arm.block
@@ -301,13 +224,15 @@ class Loops(Calls):
             block.yields = tuple(carried.yields(arm, params))
             carried.bind(self.emit(While(tuple(carried.inits), test, block)))
             return
-        leaving = _Leaving(self, arm)
-        block.params = (*params, *leaving.params)
-        block.yields = (*carried.yields(arm, params), *leaving.yields)
-        guarded = leaving.guard(test, is_known=is_endless)
-        results = self.emit(While((*carried.inits, *leaving.inits), guarded, block))
+        leaving, first = Leaving(self, arm), FirstBound(self, arm, carried.first_bound)
+        block.params = (*params, *leaving.params, *first.params)
+        block.yields = (*carried.yields(arm, params), *leaving.yields, *first.yields)
+        guarded = leaving.guard(test, first.params, is_known=is_endless)
+        results = self.emit(While((*carried.inits, *leaving.inits, *first.inits), guarded, block))
+        rest = len(params) + len(leaving.params)
         carried.bind(results[: len(params)])
-        leaving.bind(results[len(params) :])
+        leaving.bind(results[len(params) : rest])
+        first.bind(results[rest:])
         if is_endless and arm.names[BREAK] is False:
             self.names[RETURN] = self.ended = True
 
@@ -318,72 +243,16 @@ class Loops(Calls):
                 value = value.condition
             return condition(value) if isinstance(value, Tensor) else bool(value)
 
-    def _forget(self, node: Loop, carried: _Carried) -> None:
+    def _forget(self, node: Loop, carried: Carried) -> None:
         """Say what became of the names that a loop bound and does not hand on."""
         for name in assigned_names([node]):
-            if name in carried.before:
+            if name in carried.before or name in carried.first_bound:
                 continue
-            if isinstance(node, ast.For) and name in target_names(node.target):
-                reason = (
-                    f"`{{name}}`, the index of the loop at line {node.lineno}, has no value after "
-                    "the loop"
-                )
-                hint = "assign it to another name, bound before the loop, in the body"
-            else:
-                reason = (
-                    f"`{{name}}` is only assigned in the loop at line {node.lineno}, which may "
-                    "run no iteration, but used after it"
-                )
-                hint = "assign `{name}` before the loop"
-            self.names[name] = Unusable(reason, hint)
-
-
-class _Leaving:
-    """What a loop that may be left early carries beside its variables.
-
-    Whether to go on, whether the function has returned, and what.
-    """
-
-    def __init__(
-        self, loops: Loops, arm: Arm, first: Value | None = None, more: Value | None = None
-    ) -> None:
-        self.loops = loops
-        self.returns = arm.names[RETURN] is not False
-        self.template = arm.names.get(RESULT)
-        with loops.builder.inside(arm.block):
-            jumped = loops.any_flag(arm.names, BREAK, RETURN)
-            go = loops.value(Invert(loops.flag_value(jumped)))
-            self.yields = [go if more is None else loops.value(And(more, go))]
-            if self.returns:
-                self.yields.append(loops.flag_value(arm.names[RETURN]))
-                self.yields += [leaf.value for leaf in leaves(self.template)]
-        self.inits = [loops.value(Full(True, BOOL)) if first is None else first]
-        if self.returns:
-            self.inits.append(loops.value(Full(False, BOOL)))
-            self.inits += [leaf.value for leaf in leaves(placeholder(loops, self.template))]
-        self.params = self._params()
-
-    def _params(self) -> tuple[Param, ...]:
-        names = ["go", "returned", *(["result"] * len(self.inits))]
-        return tuple(Param(v.type, name) for v, name in zip(self.inits, names, strict=False))
-
-    def guard(self, test: Block, *, is_known: bool) -> Block:
-        """Return the condition that asks `test` only where the loop has not been left."""
-        params, extra = test.params, self._params()
-        if is_known:
-            return Block((*params, *extra), [], (extra[0],))
-        guarded = Block((*params, *extra))
-        with self.loops.builder.inside(Block()) as otherwise:
-            no = self.loops.value(Full(False, BOOL))
-        otherwise.yields = (no,)
-        asked = Block((), test.ops, test.yields)
-        with self.loops.builder.inside(guarded):
-            guarded.yields = (self.loops.value(If(extra[0], asked, otherwise)),)
-        return guarded
-
-    def bind(self, results: Sequence[Value]) -> None:
-        """Set the flags after the loop."""
-        if self.returns:
-            _, returned, *values = results
-            self.loops.names[RETURN] = Tensor(returned)
-            self.loops.names[RESULT] = rebuild(self.template, iter(values))
+            is_index = isinstance(node, ast.For) and name in target_names(node.target)
+            does = "is the index of" if is_index else "is only assigned in"
+            self.names[name] = Unusable(
+                f"`{{name}}` {does} the loop at line {node.lineno}, which may run no iteration, "
+                "but used after it",
+                "assign `{name}` before the loop"
+                + (", with the type of the index" if is_index else ""),
+            )

@@ -260,7 +260,8 @@ class _Rewriter(ast.NodeTransformer):
         head = self._liveness.head[node]
         own = assigned_names([node.target]) if isinstance(node, ast.For) else []
         again = node.body if isinstance(node, ast.For) else [node.test, *node.body]
-        return [n for n in assigned_names(again) if n in head and n not in own]
+        names = [n for n in assigned_names(again) if n in head and n not in own]
+        return names + [n for n in own if n in self._liveness.after[node]]
 
     def _note_return(self, node: ast.stmt, condition: str) -> Iterable[ast.stmt]:
         """Remember that which `return` is reached depends on a runtime value."""
