@@ -51,10 +51,8 @@ class Binder:
     bind: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-_TEMPLATE = """
-def {_}fixed({_}state, {_}x, {_}y, {_}z):
-    def {_}launch({signature}):
-        {extra}
+# What is in a launch function once the grid is known, and the end of the function around it.
+_LAUNCH = """\
         if {_}state.check is not None:
             {_}state.check()
         for {_}launcher, {_}given, {_}kernel in {_}state.recent:
@@ -66,27 +64,28 @@ def {_}fixed({_}state, {_}x, {_}y, {_}z):
         return {_}state.launch(({_}x, {_}y, {_}z), ({arguments}), {_}options)
     {_}launch.__name__ = {_}launch.__qualname__ = {_}name
     return {_}launch
+"""
 
+_TEMPLATE = (
+    """
+def {_}fixed({_}state, {_}x, {_}y, {_}z):
+    def {_}launch({signature}):
+        {extra}
+"""
+    + _LAUNCH
+    + """
 def {_}computed({_}state):
     def {_}launch({_}grid, /, {signature}):
         {extra}
         {_}x, {_}y, {_}z = {_}extents({_}grid({{{meta}}}))
-        if {_}state.check is not None:
-            {_}state.check()
-        for {_}launcher, {_}given, {_}kernel in {_}state.recent:
-            if (
-                {_}given == {_}options
-                and {_}launcher({_}x, {_}y, {_}z, {arguments}) is not {_}declined
-            ):
-                return {_}kernel
-        return {_}state.launch(({_}x, {_}y, {_}z), ({arguments}), {_}options)
-    {_}launch.__name__ = {_}launch.__qualname__ = {_}name
-    return {_}launch
-
+"""
+    + _LAUNCH
+    + """
 def {_}bind({signature}):
     {extra}
     return ({arguments}), {_}options
 """
+)
 
 
 def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
