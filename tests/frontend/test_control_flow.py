@@ -1,7 +1,7 @@
 """Branches, loops and jumps: the traced kernel, the eager one and Python agree."""
 
 # The kernels show every construct, good style or not.
-# ruff: noqa: B007, B905, F821, PIE808, PLW2901, RET508, SIM102, SIM108
+# ruff: noqa: B007, B905, F821, PIE808, RET508, SIM102, SIM108
 
 import inspect
 from itertools import product
@@ -328,128 +328,6 @@ def jump_after_nested_loop(n, k):
             return -s
         s += 1
     return s
-
-
-def index_after_the_loop(n, k):
-    i = -1
-    s = 0
-    for i in range(n):
-        s += k
-    return s * 100 + i
-
-
-def index_after_break(n, k):
-    i = -1
-    for i in range(0, n, 2):
-        if i > k:
-            break
-    return i
-
-
-def index_after_return(n, k):
-    i = -1
-    for i in range(n):
-        if i * i > 20:
-            return -i
-        if i > k:
-            continue
-        k -= 1
-    return i * 10 + k
-
-
-def index_rebound_in_the_body(n, k):
-    i = 0
-    for i in range(n):
-        i = i * k + 3
-    return i
-
-
-def index_of_a_loop_that_runs(n, k):
-    for i in range(3, 10, 3):
-        n += k
-    return n * i
-
-
-def index_falls(n, k):
-    for i in range(k * 0 + 5, 0, -2):
-        n += i
-    for i in range(7, 0, -2):
-        k += i
-    return n + k * i
-
-
-def first_bound_in_a_loop(n, k):
-    for i in range(4):
-        y = i * k
-        z = y + n
-    return y + z + i
-
-
-def first_bound_before_break(n, k):
-    for i in range(4):
-        y = i * k
-        if y > n:
-            break
-    return y * 10 + i
-
-
-def first_bound_before_return(n, k):
-    for i in range(4):
-        y = i * k
-        if y > n:
-            return -i
-    return y * 10 + i
-
-
-def first_bound_before_continue(n, k):
-    for i in range(4):
-        y = i * k
-        if y > n:
-            continue
-        n -= 1
-    return y * 10 + n
-
-
-def first_bound_in_while_true(n, k):
-    while True:
-        y = n * k
-        n += 1
-        if n > 5:
-            break
-    return y
-
-
-def first_bound_in_nested_loops(n, k):
-    for i in range(2):
-        for j in range(3):
-            y = i + j * k + n
-    return y * 100 + i * 10 + j
-
-
-def first_bound_and_one_arm_left(n, k):
-    for i in range(5):
-        if i > k:
-            y = n
-            break
-        else:
-            y = k
-    return y
-
-
-def first_bound_in_unrolled_loops(n, k):
-    for i in tl.static_range(3):
-        y = n + i
-    for j in (k, n):
-        pass
-    return y + i * j
-
-
-def one_arm_returns(n, k):
-    if n > k:
-        y = n
-    else:
-        return k
-    return y * 2
 
 
 CASES = [
