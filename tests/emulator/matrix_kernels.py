@@ -1,4 +1,4 @@
-"""Kernels that run one matrix instruction, and the layouts of its operands as the manual has them."""
+"""Kernels that run one matrix instruction, and the layouts that the manual gives its operands."""
 
 import ml_dtypes
 import numpy as np
@@ -86,10 +86,10 @@ def fragment_kernel(instruction, counts, bits=32):
         lines.append("add.s64 %address, %address, %offset;")
         if name != "d":
             for j in range(count):
-                lines.append(f"ld.global.b{bits} %{name}{j}, [%address+{j * 32 * size}];")
+                lines += [f"ld.global.b{bits} %{name}{j}, [%address+{j * 32 * size}];"]
     lines.append(instruction)
     for j in range(counts[-1]):
-        lines.append(f"st.global.b{bits} [%address+{j * 32 * size}], %d{j};")
+        lines += [f"st.global.b{bits} [%address+{j * 32 * size}], %d{j};"]
     return "\n".join([*lines, "ret;\n}\n"])
 
 

@@ -43,7 +43,7 @@ def snippet(
     ulp: float = 0.0,
 ) -> Snippet:
     kinds = tuple(np.dtype(kind) for kind in inputs.split())
-    name = name or body.split(";")[0].strip().split(" ")[0]
+    name = name or body.split(";", maxsplit=1)[0].strip().split(" ")[0]
     return Snippet(name, body, kinds, np.dtype(output), oracle, ulp)
 
 

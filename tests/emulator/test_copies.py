@@ -1,5 +1,7 @@
 """Copies that complete later: cp.async, bulk copies, tensor copies, and their barriers."""
 
+# ruff: noqa: E501 - a line of PTX is an instruction
+
 import ml_dtypes
 import numpy as np
 import pytest

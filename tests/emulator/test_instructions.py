@@ -1,6 +1,5 @@
-"""Each instruction against NumPy; all of them against an assembler, and a device if there is one."""
+"""Each instruction against NumPy; all of them against an assembler, and a device."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 from instruction_set import all_snippets

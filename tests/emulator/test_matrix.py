@@ -51,7 +51,7 @@ def mma_case(shape, types):
     bits = 64 if to == "f64" else 32
     counts = [len(a_held), len(b_held), len(c_held), len(c_held)]
     operands = ", ".join(
-        "{" + registers(x, n) + "}" for x, n in zip("dabc", [counts[3], *counts[:3]])
+        "{" + registers(x, n) + "}" for x, n in zip("dabc", [counts[3], *counts[:3]], strict=True)
     )
     extra = ".satfinite" if to == "s32" else ""
     form = f"mma.sync.aligned.{shape}.row.col{extra}.{'.'.join(types)} {operands};"

@@ -107,6 +107,7 @@ class Machine:
         self.waiting_for: Array = np.zeros(self.width, np.int64)
         self.released: Array = np.zeros(self.width, bool)
         self.timed_out: Array = np.zeros(self.width, bool)
+        self.has_tried: Array = np.zeros(self.width, bool)
         self.votes: Array = np.zeros(self.width, bool)
         self.barrier_arrived: Array = np.zeros((self.blocks, BARRIERS + 1), np.int64)
         self.barrier_goal: Array = np.zeros((self.blocks, BARRIERS + 1), np.int64)
@@ -202,7 +203,7 @@ class Machine:
         present = self.block_of_thread < len(block_ids)
         self.live[:] = present & (self.thread_in_block < self.shape.threads)
         self.state[:] = np.where(self.live, State.RUNNING, State.DONE)
-        for flags in (self.released, self.timed_out, self.carry):
+        for flags in (self.released, self.timed_out, self.has_tried, self.carry):
             flags[:] = False
         self.barrier_arrived[:] = 0
         self.barrier_members[:] = False

@@ -117,7 +117,7 @@ def _narrow(lane: str, instruction: Instruction, exact: _Function) -> _Function:
 def unit_range(values: Array) -> Array:
     """Return values clamped to 0 and 1 (`.sat`); NaN and -0 become +0."""
     one = values.dtype.type(1)
-    return np.where(values > 0, np.minimum(values, one), values.dtype.type(0))
+    return np.asarray(np.where(values > 0, np.minimum(values, one), values.dtype.type(0)))
 
 
 def minimum(x: Array, y: Array, *, nan: bool = False, magnitude: bool = False) -> Array:

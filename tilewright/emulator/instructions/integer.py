@@ -33,7 +33,6 @@ def is_float(type: str) -> bool:
 
 def ufunc(function: Any, target: Array, *sources: Value) -> Step:
     """Make a step that applies a ufunc to whole rows."""
-
     if len(sources) != function.nin:
         raise ValueError(f"it has {len(sources)} sources, not {function.nin}")
 

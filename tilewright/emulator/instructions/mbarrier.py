@@ -175,6 +175,10 @@ def _transactions(binder: Binder, instruction: Instruction, pc: int) -> Step:
 
 
 def _wait(binder: Binder, instruction: Instruction, pc: int) -> Step:
+    """Test a phase. The first time, copies have not arrived; later, `try_wait` waits for them.
+
+    To say no for no reason is what the manual allows: code that does not ask again fails.
+    """
     machine, operands = binder.machine, instruction.operands
     target = binder.target(operands[0], "pred")
     address = binder.address(operands[1])
@@ -186,9 +190,10 @@ def _wait(binder: Binder, instruction: Instruction, pc: int) -> Step:
         done = np.zeros(lanes.size, bool)
         for block, at, chosen in by_barrier(machine, lanes, offsets):
             barrier = find(machine, block, at)
-            waiting, barrier.loads = barrier.loads, []
-            for load in waiting:
-                load()
+            if machine.has_tried[lanes[chosen]].any():
+                waiting, barrier.loads = barrier.loads, []
+                for load in waiting:
+                    load()
             tokens = states[lanes[chosen]]
             if by_parity:
                 done[chosen] = (barrier.phase & 1) != (tokens & np.uint32(1))
@@ -202,9 +207,10 @@ def _wait(binder: Binder, instruction: Instruction, pc: int) -> Step:
         lanes = group.lanes
         offsets = shared_offsets(address(lanes))
         done = ended(lanes, offsets)
-        goes_on = done | machine.timed_out[lanes] if blocks else np.ones(lanes.size, bool)
+        goes_on = done | machine.timed_out[lanes] | ~machine.has_tried[lanes] | (not blocks)
         target[lanes] = done
         machine.timed_out[lanes] = False
+        machine.has_tried[lanes] = ~done
         if goes_on.all():
             return None
         machine.pc[lanes[goes_on]] = pc + 1
