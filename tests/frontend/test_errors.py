@@ -421,67 +421,6 @@ def test_eager_mode_says_the_same(function):
     assert eager.value.location.line == traced.value.location.line
 
 
-@pytest.mark.parametrize(
-    "function", [one_arm, only_in_loop, index_after_loop], ids=lambda f: f.name
-)
-def test_an_unbound_name_in_eager_mode(function):
-    with pytest.raises(CompileError, match="is used before it is assigned") as eager:
-        run_eager(function, 0)
-    assert eager.value.location.line == function.first_line + 3
-
-
-@kernel
-def bound_in_some_iterations(n):
-    for i in range(4):
-        if i > n:
-            z = i
-    return z
-
-
-@kernel
-def left_before_it_is_bound(n):
-    for i in range(4):
-        if i > n:
-            break
-        z = i
-    return z
-
-
-@kernel
-def continued_before_it_is_bound(n):
-    for i in range(4):
-        if i > n:
-            continue
-        z = i
-    return z
-
-
-@kernel
-def endless_left_before_it_is_bound(n):
-    while True:
-        if n > 3:
-            break
-        z = n
-        n += 1
-    return z
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        bound_in_some_iterations,
-        left_before_it_is_bound,
-        continued_before_it_is_bound,
-        endless_left_before_it_is_bound,
-    ],
-    ids=lambda f: f.name,
-)
-def test_a_name_that_a_loop_may_leave_unbound(function):
-    with pytest.raises(CompileError, match="`z` is only assigned in one branch") as raised:
-        ir_of(function, 1)
-    assert raised.value.location.excerpt().splitlines()[0].strip() == "return z"
-
-
 # One statement for each construct that the language does not have.
 
 CONSTRUCTS = {
