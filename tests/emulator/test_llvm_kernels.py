@@ -88,7 +88,10 @@ def test_a_mistake_in_the_matmul_is_found(name):
     instead = "br label %multiply" if pattern.startswith("br") else ""
     broken = re.sub(pattern, instead, matmul())
     assert broken != matmul()
-    report, _, _ = run_matmul(compile_to_ptx(broken), M, N, 5 * K, races=True)
+    try:
+        report, _, _ = run_matmul(compile_to_ptx(broken), M, N, 5 * K, races=True)
+    except EmulatorError as error:  # it may also hang
+        report = error
     assert message in str(report)
 
 

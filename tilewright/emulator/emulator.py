@@ -32,7 +32,7 @@ from tilewright.emulator.program import (
     Vector,
 )
 from tilewright.emulator.races import RaceDetector
-from tilewright.emulator.report import Report
+from tilewright.emulator.report import Finding, Report
 from tilewright.emulator.scheduler import Scheduler
 from tilewright.emulator.tensor_map import TensorMap
 
@@ -123,10 +123,16 @@ class Emulator:
             )
         machine.profile = Profile() if options.get("profile", False) else None
         machine.print = _collector(report, options.get("output"))
-        with np.errstate(all="ignore"):
-            _run(machine, report)
-        if machine.races is not None:
-            report.findings = list(machine.races.findings.values())
+        try:
+            with np.errstate(all="ignore"):
+                _run(machine, report)
+        except EmulatorError as error:
+            found = _findings(machine)
+            if not found:
+                raise
+            earlier = "\n".join(map(str, found))
+            raise EmulatorError(f"{error.message}\nfound before:\n{earlier}") from None
+        report.findings = _findings(machine)
         if machine.profile is not None:
             report.lines = machine.profile.lines
         report.seconds = time.perf_counter() - started
@@ -146,6 +152,10 @@ def _collector(report: Report, output: Callable[[str], None] | None) -> Callable
             output(text)
 
     return collect
+
+
+def _findings(machine: Machine) -> list[Finding]:
+    return [] if machine.races is None else list(machine.races.findings.values())
 
 
 def _with_variables(kernel: Kernel, variables: Sequence[Variable]) -> Kernel:
