@@ -16,6 +16,7 @@ import pytest
 
 from tests.runtime.handwritten_kernels import load_kernels
 from tilewright import env
+from tilewright.codegen.cpu import abi
 from tilewright.codegen.llvm import host
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.runtime import pool as pool_module
@@ -29,6 +30,24 @@ fork_warning = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Depreca
 @pytest.fixture(scope="module")
 def kernels():
     return load_kernels()
+
+
+def test_the_pool_and_generated_kernels_agree_on_the_fields():
+    def offsets(struct):
+        offset = 0
+        for field in pool_code._FIELDS[struct].split(", "):
+            name, kind = field.split()
+            size = 4 if kind == "i32" else 8
+            offset += -offset % size
+            yield name, offset
+            offset += size
+
+    context, shared = dict(offsets("context")), dict(offsets("job"))
+    assert context["scratch"] == abi.CONTEXT_SCRATCH_OFFSET
+    assert context["job"] == abi.CONTEXT_SHARED_OFFSET
+    assert shared["cancelled"] == abi.SHARED_CANCELLED_OFFSET
+    assert shared["error"] == abi.SHARED_ERROR_OFFSET == abi.SHARED_CANCELLED_OFFSET + 4
+    assert shared["poll"] == abi.SHARED_POLL_OFFSET
 
 
 @pytest.fixture(params=[1, 2, 5])

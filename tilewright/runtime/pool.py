@@ -3,19 +3,8 @@
 The pool is LLVM IR, compiled once in a process. Its threads are plain pthreads: they never hold
 the GIL, nor touch a Python object. A launch is a *job* on the stack of the thread that launches,
 which takes part in the work as thread 0. Threads claim programs in contiguous chunks from one
-counter, in x-fastest order, so a program may wait for any program with a lower number.
-
-The kernel ABI (the offsets are the constants below)::
-
-    void kernel(ptr arguments, i32 x, i32 y, i32 z, ptr context)
-    context = { i32 grid_x, i32 grid_y, i32 grid_z, i32 thread, ptr scratch, ptr shared }
-    shared  = { i64 next_program, i32 cancelled, i32 error, ptr poll, ... }
-
-`scratch` belongs to the thread, is 4096-byte aligned and lies between unmapped pages. A kernel
-reports a failed assertion by a compare-and-exchange of `error` from 0 to a positive code; programs
-that have not started then never do. Loops without a known end read `cancelled` and `error` and
-return early, and call `void poll(ptr context)` about every 2^20 iterations: on the launching
-thread it lets Python see signals, elsewhere it does nothing.
+counter, in x-fastest order, so a program may wait for any program with a lower number. How kernels
+are called is said in `tilewright.codegen.cpu.abi`.
 """
 
 from __future__ import annotations
@@ -37,13 +26,6 @@ from tilewright.runtime.cache import cached_object
 from tilewright.runtime.pool_code import module_text
 
 __all__ = [
-    "CONTEXT_SCRATCH_OFFSET",
-    "CONTEXT_SHARED_OFFSET",
-    "CONTEXT_THREAD_OFFSET",
-    "MAXIMUM_GRID",
-    "SHARED_CANCELLED_OFFSET",
-    "SHARED_ERROR_OFFSET",
-    "SHARED_POLL_OFFSET",
     "Pool",
     "get_num_threads",
     "keep_forever",
@@ -53,15 +35,7 @@ __all__ = [
     "set_num_threads",
 ]
 
-CONTEXT_THREAD_OFFSET = 12
-CONTEXT_SCRATCH_OFFSET = 16
-CONTEXT_SHARED_OFFSET = 24
-
-SHARED_CANCELLED_OFFSET = 8
-SHARED_ERROR_OFFSET = 12
-SHARED_POLL_OFFSET = 16
-
-MAXIMUM_GRID = 2**31 - 1
+_MAXIMUM_GRID = 2**31 - 1
 
 # What a launch returns: 0, the positive code that a kernel has stored, or one of these.
 _EXCEPTION_IS_SET = -1
@@ -171,7 +145,7 @@ def run_packed(
     `LaunchError` for a grid that is out of range, `MemoryError`, and whatever a signal handler
     raises (`KeyboardInterrupt`).
     """
-    if not all(0 <= size <= MAXIMUM_GRID for size in grid):
+    if not all(0 <= size <= _MAXIMUM_GRID for size in grid):
         raise LaunchError(f"the grid {grid} is out of range: each axis has 0 to 2**31 - 1 programs")
     # A copy, since `arguments` may be unaligned, or change while the GIL is released.
     block = (ctypes.c_int64 * (len(arguments) // 8 + 1))()

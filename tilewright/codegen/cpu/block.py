@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright import ops
 from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, llvm_type
+from tilewright.codegen.cpu.abi import POLL_INTERVAL, SHARED_CANCELLED_OFFSET, SHARED_POLL_OFFSET
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, print_line, printed
 from tilewright.codegen.cpu.nest import Nest, ReduceRoot, StoreRoot, write_nest
 from tilewright.codegen.cpu.plan import Planner
@@ -18,11 +19,6 @@ from tilewright.passes.axis_info import AxisInfo
 from tilewright.target import Host
 
 __all__ = ["BlockWriter"]
-
-# Fields of the launch that all threads share (see `runtime/pool.py`), in bytes.
-STATE_OFFSET = 8
-POLL_OFFSET = 16
-POLL_INTERVAL = 1 << 20
 
 
 class BlockWriter:
@@ -204,7 +200,7 @@ class BlockWriter:
     def _stay_responsive(self, counter: str) -> None:
         """A loop without a known end stops when the launch has failed or been interrupted."""
         code = self.code
-        state = code.assign(f"getelementptr i8, ptr %shared, i64 {STATE_OFFSET}")
+        state = code.assign(f"getelementptr i8, ptr %shared, i64 {SHARED_CANCELLED_OFFSET}")
         flags = code.assign(f"load atomic i64, ptr {state} monotonic, align 8")
         fine = code.label("fine")
         code.line(f"br i1 {code.assign(f'icmp eq i64 {flags}, 0')}, label %{fine}, label %exit")
@@ -215,7 +211,7 @@ class BlockWriter:
         poll, after = code.label("poll"), code.label("go")
         code.line(f"br i1 {due}, label %{poll}, label %{after}")
         code.place(poll)
-        slot = code.assign(f"getelementptr i8, ptr %shared, i64 {POLL_OFFSET}")
+        slot = code.assign(f"getelementptr i8, ptr %shared, i64 {SHARED_POLL_OFFSET}")
         code.line(f"call void {code.assign(f'load ptr, ptr {slot}')}(ptr %context)")
         code.line(f"br label %{after}")
         code.place(after)

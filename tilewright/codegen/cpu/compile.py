@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.codegen.code import Code, Element, llvm_type
+from tilewright.codegen.cpu.abi import CONTEXT_SCRATCH_OFFSET, CONTEXT_SHARED_OFFSET
 from tilewright.codegen.cpu.block import BlockWriter
 from tilewright.codegen.cpu.plan import Planner
 from tilewright.codegen.llvm import module_header
@@ -14,9 +15,6 @@ from tilewright.passes.axis_info import analyze_axes
 from tilewright.target import Host
 
 __all__ = ["CpuKernel", "generate"]
-
-CONTEXT_SCRATCH_OFFSET = 16
-CONTEXT_SHARED_OFFSET = 24
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tilewright import ops
 from tilewright.codegen.code import Element, dtype, llvm_type, vector
+from tilewright.codegen.cpu.abi import SHARED_ERROR_OFFSET
 from tilewright.codegen.cpu.atomics import write_cas, write_rmw
 from tilewright.codegen.cpu.buffers import Buffer
 from tilewright.codegen.cpu.pull import Index, Puller
@@ -23,9 +24,6 @@ __all__ = [
     "print_line",
     "printed",
 ]
-
-# Fields of the launch that all threads share (see `runtime/pool.py`), in bytes.
-ERROR_OFFSET = 12
 
 
 @contextlib.contextmanager
@@ -143,7 +141,7 @@ class AssertRoot:
         """Report the failure, the first of the launch winning, and end the program."""
         code = puller.code
         with guarded(puller, code.assign(f"load i1, ptr {self.slot}")):
-            error = code.assign(f"getelementptr i8, ptr %shared, i64 {ERROR_OFFSET}")
+            error = code.assign(f"getelementptr i8, ptr %shared, i64 {SHARED_ERROR_OFFSET}")
             code.assign(f"cmpxchg ptr {error}, i32 0, i32 {self.number + 1} acq_rel monotonic")
             code.line("br label %exit")
             code.place(code.label("unreachable"))
