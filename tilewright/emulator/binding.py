@@ -7,6 +7,7 @@ the kernel runs, and an instruction becomes a closure over its arrays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ _KINDS = {"u": "u", "b": "u", "s": "i", "f": "f"}
 _RAW_TYPES = {"bf16": "u2", "e4m3": "u1", "e5m2": "u1", "pred": "?", "b128": "u8"}
 
 
+@cache
 def numpy_type(name: str) -> np.dtype[Any]:
     """Return how a PTX type is computed with; packed and odd formats are their bits."""
     if name in _RAW_TYPES:
