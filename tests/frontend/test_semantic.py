@@ -126,18 +126,6 @@ def test_shapes_are_padded_in_front_and_ones_repeat():
         a + b
 
 
-def test_indexing_takes_none_and_colons():
-    x = tl.arange(0, 6).reshape(2, 3)
-    assert x[:, None].shape == (2, 1, 3)
-    assert x[None, :, :, None].shape == (1, 2, 3, 1)
-    assert tl.to_tensor(3)[None].shape == (1,)
-    for key in (0, slice(0, 2), ..., (0, slice(None)), slice(None, tl.to_tensor(1))):
-        with pytest.raises(CompileError, match="indexed by None and ':'"):
-            x[key]
-    with pytest.raises(CompileError, match="too many indices"):
-        x[:, :, :]
-
-
 # Truth.
 
 

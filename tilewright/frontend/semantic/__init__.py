@@ -13,6 +13,7 @@ from tilewright.frontend.semantic.comparison import (
     logical_or,
 )
 from tilewright.frontend.semantic.diagnostics import device_assert, device_print, static_assert
+from tilewright.frontend.semantic.indexing import index
 from tilewright.frontend.semantic.values import full_of, literal_dtype, to_constant, to_tensor
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "device_assert",
     "device_print",
     "full_of",
+    "index",
     "literal_dtype",
     "logical_and",
     "logical_not",

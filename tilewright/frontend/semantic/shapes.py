@@ -168,25 +168,3 @@ def take(x: Tensor, places: Tensor, axis: int) -> Tensor:
     return emit(
         Gather, x, broadcast_to(column, (*x.shape[:axis], count, *x.shape[axis + 1 :])), axis
     )
-
-
-@tensor_operator("index")
-def _index(x: Tensor, key: Any) -> Tensor:
-    """`x[:, None]`: `None` inserts an axis, `:` keeps one."""
-    keys = key if isinstance(key, tuple) else (key,)
-    for position, item in enumerate(keys):
-        if item is None:
-            x = emit(ExpandDims, x, position)
-        elif not (isinstance(item, slice) and _is_whole(item)):
-            fail(
-                f"a tile is indexed by None and ':' only, got {describe(item)}",
-                "load the part of memory you need, use tl.gather for computed places, or tl.where "
-                "and a reduction for one element",
-            )
-        if position >= len(x.shape):
-            fail(f"too many indices for a tile of shape {list(x.shape)}")
-    return x
-
-
-def _is_whole(item: slice) -> bool:
-    return item.start is None and item.stop is None and item.step is None
