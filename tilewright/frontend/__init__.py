@@ -1,1 +1,1 @@
-"""From Python source to tile IR, and kernels run as Python: the only package that knows Python syntax."""
+"""From Python source to tile IR, and kernels run as Python: only here is Python's syntax known."""

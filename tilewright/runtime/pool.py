@@ -37,8 +37,8 @@ __all__ = [
 
 _MAXIMUM_GRID = 2**31 - 1
 
-# What a launch returns: 0, the positive code that a kernel has stored, or one of these.
-_EXCEPTION_IS_SET = -1
+# What a launch returns: 0, the positive code that a kernel has stored, -1 where a Python error is
+# set (which ctypes raises by itself), or one of these.
 _OUT_OF_MEMORY = -2
 _TOO_MANY_PROGRAMS = -3
 

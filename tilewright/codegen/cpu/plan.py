@@ -30,7 +30,6 @@ __all__ = ["BlockPlan", "Planner", "Step", "dot_source", "starts_at_zero"]
 
 Step = Op | Nest
 _EXCLUSIVE = (AtomicRoot, HistogramRoot, PrintRoot)
-_STRUCTURED = (ops.For, ops.While, ops.If)
 
 
 @dataclass

@@ -239,14 +239,14 @@ class Puller(LaneMemory):
         linear = self.linear(index, _row_major(shape))
         result: list[Coordinate] = []
         inner = source[-1] if source else 1
-        if linear.stride == 1 and self._stays_inside(linear, inner, shape):
+        if linear.stride == 1 and self._stays_inside(inner, shape):
             # All lanes lie in one row of the source.
             rest = self._split_position(linear.first, source)
             return (*rest[:-1], Coordinate(rest[-1].base, rest[-1].level, 1))
         result = self._split_position(_from_element(self.coordinate(linear)), source)
         return tuple(result)
 
-    def _stays_inside(self, linear: Coordinate, inner: int, shape: tuple[int, ...]) -> bool:
+    def _stays_inside(self, inner: int, shape: tuple[int, ...]) -> bool:
         # Vectors start at multiples of the lanes, in rows of shape[-1] elements.
         return inner % self.lanes == 0 and shape[-1] % self.lanes == 0
 

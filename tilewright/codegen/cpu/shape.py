@@ -23,7 +23,7 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
     """Set the vector axis and the lanes of `nest`, and return how many vectors a step takes."""
     votes = [0] * len(nest.shape)
     for root in nest.roots:
-        _vote_root(root, nest, puller, uses, votes)
+        _vote_root(root, nest, puller, votes)
     axes = [a for a, n in enumerate(nest.shape) if n > 1] or [len(nest.shape) - 1]
     nest.vector_axis = max(axes, key=lambda a: (votes[a], a))
     if any(isinstance(r, _SCALAR_ROOTS) or _is_sequential(r, nest.vector_axis) for r in nest.roots):
@@ -89,7 +89,7 @@ def _bits(value: Value) -> int:
     return value.type.element.primitive_bitwidth
 
 
-def _vote_root(root: object, nest: Nest, puller: Puller, uses: Uses, votes: list[int]) -> None:
+def _vote_root(root: object, nest: Nest, puller: Puller, votes: list[int]) -> None:
     """Give each memory access's vote to the axis along which it is contiguous."""
     identity: Axes = tuple(range(len(nest.shape)))
     if isinstance(root, StoreRoot):
@@ -111,12 +111,12 @@ def _vote_root(root: object, nest: Nest, puller: Puller, uses: Uses, votes: list
             varies = all(a in axes for a, n in enumerate(nest.shape) if n > 1)
             _vote_strides(buffer.strides, axes, votes, 8 if varies else 1)
             continue
-        waiting += _operands(value, axes, uses)
+        waiting += _operands(value, axes)
         if isinstance(value, ops.Load):
             _vote_pointer(value.pointer, axes, puller, votes)
 
 
-def _operands(value: Value, axes: Axes, uses: Uses) -> list[tuple[Value, Axes]]:
+def _operands(value: Value, axes: Axes) -> list[tuple[Value, Axes]]:
     """Return the operands with the nest axis that each of their axes follows."""
     op = defining_op(value)
     match op:
