@@ -243,21 +243,43 @@ def _mul_high(o: Operands, op: Op) -> str:
 def _extremum(o: Operands, op: ops.Minimum | ops.Maximum) -> str:
     word = "min" if isinstance(op, ops.Minimum) else "max"
     if o.is_float:
+        selector = 4 if word == "min" else 5
         if not op.propagate_nan and _has_range_instruction(o):
-            return _range(o, 4 if word == "min" else 5)
+            return _range(o, selector)
+        if not op.propagate_nan and o.lanes == 1 and o.code.features >= _RANGE_FEATURES:
+            return _scalar_range(o, selector)
         return o.intrinsic(f"{word}imum" if op.propagate_nan else f"{word}imumnum")
     return o.intrinsic(f"{'s' if o.is_signed else 'u'}{word}")
+
+
+_RANGE_FEATURES = frozenset({"avx512dq", "avx512vl"})
 
 
 def _has_range_instruction(o: Operands) -> bool:
     """Whether `vrange` takes these vectors: it is `minimumnum` in one instruction."""
     bits = dtype(o.element).primitive_bitwidth
-    wanted = {"avx512dq"} if bits * o.lanes == 512 else {"avx512dq", "avx512vl"}
+    wanted = frozenset({"avx512dq"}) if bits * o.lanes == 512 else _RANGE_FEATURES
     return bits >= 32 and bits * o.lanes in {128, 256, 512} and o.code.features >= wanted
 
 
 def _range(o: Operands, selector: int) -> str:
     return _masked_512(o, "range", f"i32 {selector}, ", *o.texts)
+
+
+def _scalar_range(o: Operands, selector: int) -> str:
+    """Use one lane of the vector instruction.
+
+    LLVM 22 with AVX-512 gets the scalar `maximumnum` wrong where it can tell that one operand, say
+    a converted integer, is no NaN: it then returns the NaN of the other.
+    """
+    lanes = 128 // dtype(o.element).primitive_bitwidth
+    whole = vector(o.scalar, lanes)
+    wide = [
+        o.code.assign(f"insertelement {whole} zeroinitializer, {o.scalar} {t}, i32 0", o.level)
+        for t in o.texts
+    ]
+    result = _range(Operands(o.code, o.op, wide, lanes, o.level), selector)
+    return o.code.assign(f"extractelement {whole} {result}, i32 0", o.level)
 
 
 def _masked_512(o: Operands, name: str, selector: str, x: str, y: str) -> str:

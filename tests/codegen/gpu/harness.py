@@ -1,0 +1,74 @@
+"""Compiles a kernel for a GPU and runs it in the emulator, beside the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.compile import PtxKernel, generate
+from tilewright.emulator import Emulator
+from tilewright.frontend.trace import trace
+from tilewright.interpreter import interpret
+from tilewright.ir.core import Function
+from tilewright.passes.pipeline import optimize, prepare_for_gpu
+from tilewright.runtime.arguments import leaves, specialize
+from tilewright.target import NvidiaTarget, nvidia_target
+
+TARGETS = {
+    name: nvidia_target(*version) for name, version in {"a100": (8, 0), "h100": (9, 0)}.items()
+}
+
+
+def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[Function, list[Any]]:
+    """The optimised tile function of a call, and the values of its parameters."""
+    definition = kernel
+    by_name = dict(zip([p.name for p in definition.params], values, strict=False)) | constants
+    arguments = [specialize(p, by_name[p.name]) for p in definition.params]
+    traced = {a.name: a.specialization.traced for a in arguments}
+    return optimize(trace(definition, traced)), [a.value for a in leaves(arguments)]
+
+
+def compiled(function: Function, target: NvidiaTarget, num_warps: int = 4) -> PtxKernel:
+    """The PTX of a tile function; assembled, where there is a ptxas, and free of spills."""
+    kernel = generate(prepare_for_gpu(function), target, num_warps)
+    ptxas = find_ptxas()
+    if ptxas is not None:
+        found = assemble(kernel.ptx, target, ptxas)
+        assert not found.spilled_bytes
+        assert not found.stack_bytes
+        assert not found.warnings
+    return kernel
+
+
+def emulate(kernel: PtxKernel, grid: Sequence[int], arguments: Sequence[Any], **options: Any):
+    """Run a kernel in the emulator; arrays are passed as they are."""
+    return Emulator(kernel.ptx).launch(
+        kernel.symbol, grid, (32 * kernel.num_warps,), arguments,
+        shared_bytes=kernel.shared_bytes, **options,
+    )  # fmt: skip
+
+
+def run_both(
+    kernel, grid: Sequence[int], values: Sequence[Any], *, target="h100", num_warps=4, races=True,
+    **constants: Any,
+) -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+    """Return (interpreted, emulated) for each array, after a launch on copies of `values`."""
+    sides = []
+    shape = (*grid, 1, 1, 1)[:3]
+    for emulated in (False, True):
+        own = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
+        function, raw = lowered(kernel, own, constants)
+        if emulated:
+            arrays = iter([v for v in own if isinstance(v, np.ndarray)])
+            addresses = {v.ctypes.data for v in own if isinstance(v, np.ndarray)}
+            passed = [next(arrays) if v in addresses else v for v in raw]
+            ptx = compiled(function, TARGETS[target], num_warps)
+            report = emulate(ptx, shape, passed, races=races)
+            assert not report.findings, report
+        else:
+            interpret(function, raw, shape)
+        sides.append([v for v in own if isinstance(v, np.ndarray)])
+    return list(zip(*sides, strict=True))

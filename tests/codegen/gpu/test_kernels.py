@@ -1,0 +1,269 @@
+"""Kernels as PTX in the emulator, with the race detector on, against the interpreter."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from examples.attention import attention_kernel
+from examples.elementwise import add_kernel, bias_gelu_scale_residual_kernel
+from examples.matmul import matmul_kernel
+from examples.rows import layer_norm_kernel, softmax_kernel
+from tests.codegen.gpu import harness
+
+TARGETS = list(harness.TARGETS)
+BF16 = ml_dtypes.bfloat16
+
+
+def check(kernel, grid, values, *, tolerance=0.0, **options):
+    """Interpreted and emulated arrays agree, exactly or within a relative tolerance."""
+    for expected, got in harness.run_both(kernel, grid, values, **options):
+        if tolerance:
+            wide = expected.astype(np.float64), got.astype(np.float64)
+            np.testing.assert_allclose(wide[1], wide[0], rtol=tolerance, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(got, expected)
+
+
+def numbers(shape, dtype=np.float32, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def small_integers(shape, dtype=np.float32, seed=0):
+    """Numbers whose sums of products are exact in every order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
+
+
+# Elementwise, and rows.
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BF16, np.float64, np.int8])
+def test_add(target, dtype):
+    x, y = small_integers(3000, dtype), small_integers(3000, dtype, 1)
+    check(add_kernel, (3,), [x, y, np.zeros_like(x), 3000], target=target, BLOCK=1024)
+
+
+@pytest.mark.parametrize("size", [2999, 3000, 3008])
+def test_add_of_any_length_touches_nothing_else(size):
+    x, y = numbers(size), numbers(size, seed=1)
+    check(add_kernel, (3,), [x, y, np.zeros_like(x), size], BLOCK=1024)
+
+
+def test_loads_and_stores_are_16_bytes_wide():
+    x = numbers(4096)
+    function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
+    ptx = harness.compiled(function, harness.TARGETS["h100"]).ptx
+    assert ptx.count("ld.global.v4.b32") == 4
+    assert ptx.count("st.global.v4.b32") == 2
+    assert ptx.count("ld.global") == 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gelu(target):
+    x, bias, residual = numbers((2, 500)), numbers(500, seed=1), numbers((2, 500), seed=2)
+    values = [x, bias, residual, np.zeros_like(x), 0.7, 500]
+    check(bias_gelu_scale_residual_kernel, (2,), values, target=target, tolerance=1e-5, BLOCK=256)
+
+
+@pytest.mark.parametrize("num_warps", [1, 2, 4, 8])
+def test_softmax(num_warps):
+    x = numbers((3, 1000))
+    values = [x, np.zeros_like(x), 1000, 1000, 1000]
+    check(softmax_kernel, (3,), values, num_warps=num_warps, tolerance=1e-6, BLOCK=1024)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_layer_norm(target):
+    x, weight, bias = numbers((3, 1000)), numbers(1000, seed=1), numbers(1000, seed=2)
+    mean, rstd = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    values = [x, weight, bias, np.zeros_like(x), mean, rstd, 1000, 1000, 1e-5]
+    check(layer_norm_kernel, (3,), values, target=target, tolerance=1e-5, BLOCK=1024)
+
+
+def test_softmax_converts_no_layout():
+    x = numbers((3, 1024))
+    function, _ = harness.lowered(softmax_kernel, [x, x, 1024, 1024, 1024], {"BLOCK": 1024})
+    ptx = harness.compiled(function, harness.TARGETS["h100"]).ptx
+    # Each reduction: the warps write once and meet once; its memory is not that of the other.
+    assert ptx.count("bar.sync") + ptx.count("barrier") == 2
+    assert ptx.count("shfl.sync.bfly") == 10
+
+
+# Two axes, conversions, reductions along either.
+
+
+@tw.jit
+def transpose_kernel(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    tl.store(out_ptr + j * M + i, tl.load(x_ptr + i * N + j))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64])
+def test_transpose(target, dtype):
+    x = small_integers((64, 32), dtype)
+    values = [x, np.zeros((32, 64), dtype)]
+    check(transpose_kernel, (1,), values, target=target, M=64, N=32)
+
+
+@tw.jit
+def sums_kernel(x_ptr, rows_ptr, columns_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    inside = (i[:, None] < M - 1) & (j[None, :] < N)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :], mask=inside, other=1)
+    tl.store(rows_ptr + i, tl.sum(x, axis=1))
+    tl.store(columns_ptr + j, tl.max(x, axis=0))
+
+
+@pytest.mark.parametrize("num_warps", [1, 4])
+@pytest.mark.parametrize("shape", [(64, 32), (8, 128), (4, 4), (1, 64), (128, 16), (6, 40)])
+def test_reductions_along_both_axes(shape, num_warps):
+    m, n = shape
+    x = small_integers(shape)
+    values = [x, np.zeros(m, np.float32), np.zeros(n, np.float32)]
+    check(sums_kernel, (1,), values, num_warps=num_warps, M=m, N=n)
+
+
+@tw.jit
+def first_largest_kernel(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :])
+    tl.store(out_ptr + i, tl.argmax(x, axis=1))
+
+
+def test_argmax_takes_the_first():
+    check(
+        first_largest_kernel, (1,), [small_integers((16, 64)), np.zeros(16, np.int32)], M=16, N=64
+    )
+
+
+@tw.jit
+def keep_last(x, y):
+    return y
+
+
+@tw.jit
+def last_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    tl.store(out_ptr, tl.reduce(x, 0, keep_last))
+
+
+@pytest.mark.parametrize("size", [64, 512, 2048])
+def test_reduction_keeps_the_order(size):
+    check(last_kernel, (1,), [numbers(size), np.zeros(1, np.float32)], N=size)
+
+
+@tw.jit
+def interleave_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    joined = tl.interleave(tl.load(x_ptr + i), tl.load(y_ptr + i))
+    folded = tl.reshape(joined, (4, N // 2))
+    even, odd = tl.split(tl.reshape(tl.trans(folded), (N, 2)))
+    tl.store(out_ptr + i, even - odd)
+
+
+def test_join_split_and_reshape():
+    values = [numbers(128), numbers(128, seed=1), np.zeros(128, np.float32)]
+    check(interleave_kernel, (1,), values, N=128)
+
+
+# Loops and branches.
+
+
+@tw.jit
+def control_kernel(x_ptr, out_ptr, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    total = tl.zeros([N], tl.float32)
+    count = 0
+    for start in range(0, n, N):
+        total += tl.load(x_ptr + start + i)
+        count += 1
+    while count < 10:
+        total = total * 2.0 + tl.sum(total)
+        count += 1
+    if count > n:
+        total = total + 1.0
+        tl.store(out_ptr + N, 7.0)
+    else:
+        total = total * 3.0
+    tl.store(out_ptr + i, total)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_control_flow(target):
+    x = small_integers(1024)
+    check(control_kernel, (1,), [x, np.zeros(129, np.float32), 1024], target=target, N=128)
+
+
+@tw.jit
+def shift_kernel(x_ptr, steps, N: tl.constexpr):
+    i = tl.arange(0, N)
+    for _ in range(steps):
+        tl.store(x_ptr + i, tl.load(x_ptr + i + 1) + 1)
+
+
+def test_a_load_sees_the_stores_of_other_threads():
+    x = np.arange(300, dtype=np.int32)
+    check(shift_kernel, (1,), [x, 5], races=False, N=256)
+
+
+# Products.
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("num_warps", [1, 4, 8])
+def test_matmul(target, num_warps):
+    m, n, k = 70, 50, 90
+    a, b = small_integers((m, k), np.float16), small_integers((k, n), np.float16, 1)
+    values = [a, b, np.zeros((m, n), np.float32), m, n, k, k, 1, n, 1, n, 1]
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2}
+    check(matmul_kernel, (4,), values, target=target, num_warps=num_warps, **blocks)
+
+
+@tw.jit
+def dot_kernel(
+    a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr
+):
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    a = tl.load(a_ptr + i[:, None] * K + k[None, :])
+    b = tl.load(b_ptr + k[:, None] * N + j[None, :])
+    c = tl.load(c_ptr + i[:, None] * N + j[None, :])
+    out = tl.dot(a, b, c, input_precision=PRECISION, out_dtype=c.dtype)
+    tl.store(c_ptr + i[:, None] * N + j[None, :], out)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("dtype", "sums", "precision"),
+    [
+        (np.float16, np.float32, "ieee"),
+        (BF16, np.float32, "ieee"),
+        (np.float32, np.float32, "tf32"),
+        (np.float32, np.float32, "ieee"),
+        (np.int8, np.int32, "ieee"),
+        (np.float16, np.float16, "ieee"),
+        (np.float64, np.float64, "ieee"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(32, 32, 32), (16, 16, 16)])
+def test_dot(target, dtype, sums, precision, shape):
+    m, n, k = shape
+    a, b = small_integers((m, k), dtype), small_integers((k, n), dtype, 1)
+    values = [a, b, small_integers((m, n), sums, 2)]
+    check(dot_kernel, (1,), values, target=target, M=m, N=n, K=k, PRECISION=precision)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal):
+    length, head = 100, 32
+    q, k, v = (numbers((2, length, head), np.float16, seed) for seed in range(3))
+    scale = math.log2(math.e) / math.sqrt(head)
+    values = [q, k, v, np.zeros_like(q), scale, length]
+    blocks = {"HEAD": head, "BLOCK_M": 64, "BLOCK_N": 32, "CAUSAL": causal}
+    check(attention_kernel, (2, 2), values, tolerance=4e-3, **blocks)
