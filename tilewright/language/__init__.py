@@ -122,6 +122,7 @@ from tilewright.language.random import (
 from tilewright.language.reduction import (
     argmax,
     argmin,
+    argsort,
     associative_scan,
     bitonic_merge,
     cumprod,
@@ -169,6 +170,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "associative_scan",
     "assume",
     "atomic_add",

@@ -8,14 +8,22 @@ from typing import Any
 
 from tilewright.frontend.builtin import builtin
 from tilewright.frontend.emit import emit
-from tilewright.frontend.semantic import arithmetic, casts, comparison, reductions, shapes, values
+from tilewright.frontend.semantic import (
+    arithmetic,
+    casts,
+    comparison,
+    ordering,
+    reductions,
+    shapes,
+    values,
+)
 from tilewright.frontend.tensor import Tensor, tensor_member
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops import Arange, Maximum, Minimum, Predicate
 
 __all__ = [
-    "argmax", "argmin", "associative_scan", "bitonic_merge", "cumprod", "cumsum", "histogram",
-    "max", "min", "reduce", "reduce_or", "sort", "sum", "topk", "xor_sum",
+    "argmax", "argmin", "argsort", "associative_scan", "bitonic_merge", "cumprod", "cumsum",
+    "histogram", "max", "min", "reduce", "reduce_or", "sort", "sum", "topk", "xor_sum",
 ]  # fmt: skip
 
 FP32, INT32, UINT32 = DTYPES["fp32"], DTYPES["i32"], DTYPES["u32"]
@@ -335,6 +343,19 @@ def sort(x: Any, dim: Any = None, descending: Any = 0) -> Tensor:
     tensor([0, 0, 1, 1, 2], i32[5])
     """
     return reductions.sort(values.as_tensor(x, "sort"), dim, descending=descending)
+
+
+@tensor_member
+@builtin
+def argsort(x: Any, dim: Any = None, descending: Any = False) -> Tensor:
+    """Return the int32 indices that sort along `dim` (the last axis), in the order of `sort`.
+
+    Equal elements (also 0.0 and -0.0) keep their order, and so do NaNs.
+
+    >>> tl.argsort(tl.arange(0, 5) % 3)
+    tensor([0, 3, 1, 4, 2], i32[5])
+    """
+    return ordering.argsort(values.as_tensor(x, "argsort"), dim, descending=descending)
 
 
 @builtin

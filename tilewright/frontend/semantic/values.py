@@ -12,7 +12,14 @@ from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.emit import emit
 from tilewright.frontend.tensor import Tensor, constant_array
-from tilewright.ir.types import DTYPES, DType, ElementType, PointerType, TileType
+from tilewright.ir.types import (
+    DTYPES,
+    DType,
+    ElementType,
+    PointerType,
+    TileType,
+    dtype_of_numpy,
+)
 from tilewright.ops import Full
 from tilewright.ops.numerics import is_narrow_float, narrow, widen
 
@@ -163,10 +170,26 @@ def as_shape(shape: Any, name: str) -> tuple[int, ...]:
 
 
 def as_dtype(dtype: Any, name: str) -> ElementType:
-    """Return an element type, given as one or by its short name."""
+    """Return an element type, given as one, by its name, or as NumPy's or torch's."""
     dtype = unwrap(dtype)
-    if isinstance(dtype, str) and dtype in DTYPES:
-        return DTYPES[dtype]
-    if not isinstance(dtype, DType | PointerType):
+    if isinstance(dtype, DType | PointerType):
+        return dtype
+    found = _dtype_like(dtype)
+    if found is None:
         fail(f"{name}: expected a dtype such as tl.float32, got {dtype!r}")
-    return dtype
+    return found
+
+
+def _dtype_like(dtype: Any) -> DType | None:
+    if isinstance(dtype, str):
+        return DTYPES.get(dtype) or _LONG_NAMES.get(dtype)
+    if isinstance(dtype, np.dtype | type):
+        try:
+            return dtype_of_numpy(np.dtype(dtype))
+        except TypeError:
+            return None
+    text = str(dtype)
+    return _LONG_NAMES.get(text.removeprefix("torch.")) if text.startswith("torch.") else None
+
+
+_LONG_NAMES = {dtype.long_name: dtype for dtype in DTYPES.values()} | {"bool": DTYPES["i1"]}
