@@ -4,8 +4,6 @@ A snippet names its inputs `a`, `b`, `c` and its result `d`; all snippets of a s
 one PTX module, so that an assembler sees them in one go.
 """
 
-import ctypes
-import itertools
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -175,65 +173,3 @@ def assemble(text: str, target: str = "sm_90a") -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-
-
-class Device:
-    """The first GPU, through the driver; for comparing the emulator with it."""
-
-    def __init__(self) -> None:
-        try:
-            self.cuda = ctypes.CDLL("libcuda.so.1")
-        except OSError:
-            pytest.skip("there is no CUDA driver")
-        self._check(self.cuda.cuInit(0))
-        context, device = ctypes.c_void_p(), ctypes.c_int()
-        self._check(self.cuda.cuDeviceGet(ctypes.byref(device), 0))
-        self._check(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
-        self._check(self.cuda.cuCtxSetCurrent(context))
-
-    def _check(self, code: int) -> None:
-        if code:
-            text = ctypes.c_char_p()
-            self.cuda.cuGetErrorString(code, ctypes.byref(text))
-            raise RuntimeError(f"CUDA error {code}: {text.value!r}")
-
-    def load(self, text: str) -> ctypes.c_void_p:
-        handle = ctypes.c_void_p()
-        self._check(self.cuda.cuModuleLoadData(ctypes.byref(handle), text.encode() + b"\0"))
-        return handle
-
-    def launch(
-        self,
-        handle: ctypes.c_void_p,
-        name: str,
-        grid: Sequence[int],
-        block: Sequence[int],
-        arguments: Sequence[Any],
-        shared_bytes: int = 0,
-    ) -> None:
-        """Launch with arrays copied in and out."""
-        function = ctypes.c_void_p()
-        self._check(self.cuda.cuModuleGetFunction(ctypes.byref(function), handle, name.encode()))
-        held, pointers = [], []
-        for argument in arguments:
-            if not isinstance(argument, np.ndarray):
-                held.append(ctypes.c_uint64(argument))
-                continue
-            pointer = ctypes.c_uint64()
-            self._check(
-                self.cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(argument.nbytes))
-            )
-            self._copy("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(argument.ctypes.data), argument)
-            held.append(pointer)
-            pointers.append((pointer, argument))
-        addresses = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
-        sizes = itertools.islice(itertools.chain(grid, (1, 1, 1)), 3)
-        shape = [*sizes, *itertools.islice(itertools.chain(block, (1, 1, 1)), 3)]
-        self._check(self.cuda.cuLaunchKernel(function, *shape, shared_bytes, None, addresses, None))
-        self._check(self.cuda.cuCtxSynchronize())
-        for pointer, argument in pointers:
-            self._copy("cuMemcpyDtoH_v2", ctypes.c_void_p(argument.ctypes.data), pointer, argument)
-            self._check(self.cuda.cuMemFree_v2(pointer))
-
-    def _copy(self, name: str, to: Any, source: Any, array: np.ndarray) -> None:
-        self._check(getattr(self.cuda, name)(to, source, ctypes.c_size_t(array.nbytes)))

@@ -81,6 +81,31 @@ def test_small_copies(wait):
     assert report.is_clean, report
 
 
+def test_small_copies_may_be_ignored_or_cut_at_the_end_of_an_array():
+    body = """
+  mov.b32 %r1, smem;
+  shl.b32 %r2, %t, 4;
+  add.s32 %r1, %r1, %r2;
+  cvt.u64.u32 %l1, %r2;
+  add.s64 %l2, %p0, %l1;
+  setp.gt.u32 %q0, %t, 1;
+  mov.b32 %r3, 16;
+  setp.eq.u32 %q1, %t, 1;
+  @%q1 mov.b32 %r3, 6;
+  @%q0 bra $ignore;
+  cp.async.cg.shared.global.L2::128B [%r1], [%l2], 16, %r3;
+  bra $issued;
+$ignore:
+  cp.async.ca.shared.global [%r1], [%l2], 16, %q0;
+$issued:
+  cp.async.wait_all;
+  bar.sync 0;
+""" + BACK.format(size=64)
+    source, out = np.arange(1, 12, dtype=np.uint16), np.ones(32, np.uint16)
+    launch(body, [source, out], shared_bytes=1024)
+    assert out.tolist() == [*range(1, 12), *[0] * 21]
+
+
 def test_groups_complete_in_order():
     """With one group pending, the second copy is not there yet."""
     body = """

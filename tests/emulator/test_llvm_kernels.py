@@ -71,6 +71,10 @@ MISTAKES = {
         r"call void @llvm.nvvm.wgmma.wait_group.sync.aligned\(i64 0\)",
         "belongs to a wgmma in flight",
     ),
+    "no fence of the registers": (
+        r"call void @llvm.nvvm.wgmma.fence.sync.aligned\(\)",
+        "with no `wgmma.fence` before this wgmma uses it",
+    ),
     "no wait for the tiles": (
         r"br i1 %jok, label %multiply, label %jwait",
         "is read, but nothing has written it",  # the consumers run first

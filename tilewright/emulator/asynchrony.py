@@ -63,7 +63,6 @@ class Product:
 
     mask: Array
     registers: frozenset[str]
-    accumulators: frozenset[str]
     line: int
     group: int
     time: int

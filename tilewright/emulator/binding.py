@@ -34,7 +34,7 @@ __all__ = ["HANDLERS", "Binder", "Value", "numpy_type", "opcode"]
 
 Value = Any  # an array, or a NumPy scalar for a constant
 _KINDS = {"u": "u", "b": "u", "s": "i", "f": "f"}
-_RAW_TYPES = {"bf16": "u2", "e4m3": "u1", "e5m2": "u1", "pred": "?", "b128": "u8"}
+_RAW_TYPES = {"bf16": "u2", "e4m3": "u1", "e5m2": "u1", "pred": "?"}
 
 
 @cache

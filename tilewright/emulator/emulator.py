@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.emulator import instructions as instruction_set
 from tilewright.emulator.binding import HANDLERS, Binder, numpy_type
 from tilewright.emulator.floats import Array
-from tilewright.emulator.groups import Group, Outcome, Step
+from tilewright.emulator.groups import Step
 from tilewright.emulator.instructions.control import guarded
 from tilewright.emulator.machine import Machine, Shape
 from tilewright.emulator.memory import Buffer, GlobalMemory
@@ -21,17 +21,15 @@ from tilewright.emulator.profile import Profile
 from tilewright.emulator.program import (
     Address,
     EmulatorError,
-    Instruction,
     Kernel,
     Operand,
-    Pair,
     Parameter,
-    Register,
     Symbol,
     Variable,
     Vector,
 )
 from tilewright.emulator.races import RaceDetector
+from tilewright.emulator.register_watch import RegisterWatch
 from tilewright.emulator.report import Finding, Report
 from tilewright.emulator.scheduler import Scheduler
 from tilewright.emulator.tensor_map import TensorMap
@@ -39,7 +37,7 @@ from tilewright.emulator.tensor_map import TensorMap
 __all__ = ["Argument", "Emulator", "LaunchOptions"]
 
 Argument = Any  # a NumPy array, a number, a TensorMap, or bytes
-_THREADS_AT_ONCE = 8192
+_THREADS_AT_ONCE = 32768
 _SHARED_AT_ONCE = 64 << 20
 _LARGEST_BLOCK = 1024
 _HANDLED = instruction_set.__all__
@@ -189,21 +187,6 @@ def _symbols(operands: Sequence[Operand]) -> list[str]:
     return found
 
 
-def _registers(operands: Sequence[Operand]) -> set[str]:
-    found: set[str] = set()
-    for operand in operands:
-        match operand:
-            case Register(name):
-                found.add(name)
-            case Address(base, _, rest):
-                found |= _registers([base, *rest])
-            case Vector(items):
-                found |= _registers(items)
-            case Pair(first, second):
-                found |= _registers([first, second])
-    return found
-
-
 def _shape(
     kernel: Kernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int, *, one_block: bool
 ) -> Shape:
@@ -215,6 +198,9 @@ def _shape(
     threads = int(np.prod(block_shape))
     if not 1 <= threads <= _LARGEST_BLOCK:
         raise EmulatorError(f"a block has 1 to {_LARGEST_BLOCK} threads, not {threads}")
+    cluster = int(np.prod(kernel.directives.get("reqnctapercluster", (1,))))
+    if cluster > 1:
+        raise EmulatorError(f"clusters of {cluster} blocks are not modelled, only of one")
     required = kernel.directives.get("reqntid")
     if required is not None and three(required) != block_shape:
         raise EmulatorError(f"`{kernel.name}` requires blocks of {required}, not {block_shape}")
@@ -309,6 +295,7 @@ def _place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dic
 def _bind(machine: Machine) -> list[Step]:
     """Turn the instructions into functions."""
     binder, steps = Binder(machine), []
+    watch = RegisterWatch(machine) if machine.races is not None else None
     for pc, instruction in enumerate(machine.kernel.instructions):
         handler = HANDLERS.get(instruction.opcode)
         if handler is None:
@@ -324,25 +311,8 @@ def _bind(machine: Machine) -> list[Step]:
             raise EmulatorError(
                 f"the emulator cannot read the instruction ({error})\n  {instruction.place()}"
             ) from error
-        if machine.races is not None and instruction.opcode != "wgmma":
-            step = _watched(machine, instruction, step)
-        steps.append(step)
+        steps.append(step if watch is None else watch.around(instruction, step))
     return [*steps, machine.end_threads]
-
-
-def _watched(machine: Machine, instruction: Instruction, step: Step) -> Step:
-    """Look at the registers of an instruction while products are in flight."""
-    registers = _registers(instruction.operands)
-    by_line = {item.line: item for item in machine.kernel.instructions}
-
-    def run(group: Group) -> Outcome:
-        for item in machine.asynchronous.products:
-            used = item.registers & registers
-            if used and machine.races is not None and (item.mask & group.mask).any():
-                machine.races.check_registers(instruction, by_line[item.line], min(used))
-        return step(group)
-
-    return run
 
 
 def _run(machine: Machine, report: Report) -> None:

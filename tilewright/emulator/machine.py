@@ -189,9 +189,7 @@ class Machine:
     def row(self, name: str, bits: int) -> Array:
         """Return the storage of a register: one unsigned value, or bool, for each thread."""
         if name not in self._banks:
-            kind = bool if bits == 1 else np.uint64 if bits == 128 else f"u{bits // 8}"
-            shape = (self.width, 2) if bits == 128 else (self.width,)
-            self._banks[name] = np.zeros(shape, kind)
+            self._banks[name] = np.zeros(self.width, bool if bits == 1 else f"u{bits // 8}")
         return self._banks[name]
 
     # -- starting and ending ----------------------------------------------------------------------

@@ -293,6 +293,8 @@ class _BodyParser:
         if found is None:
             raise EmulatorError(f"PTX line {line}: cannot read `{statement}`")
         scope, bits = self.scopes[-1], type_bits(found[1])
+        if bits > 64:
+            raise EmulatorError(f"PTX line {line}: registers of {bits} bits are not modelled")
         for name in found[2].split(","):
             family = re.match(r"(\S+?)<(\d+)>$", name.strip())
             suffix = f"@{self.scope_count}" if len(self.scopes) > 1 else ""

@@ -312,7 +312,18 @@ class RaceDetector:
             return "a bulk store may still read", "before its group was waited for"
         return "wgmma may still read", "before `wgmma.wait_group`"
 
-    def check_registers(self, instruction: Instruction, other: Instruction, register: str) -> None:
+    def unfenced_register(self, instruction: Instruction, register: str) -> None:
+        """Note a product whose registers were written with no fence since."""
+        self._find(
+            "race",
+            f"register {register} was written with no `wgmma.fence` before this wgmma uses it",
+            instruction,
+            None,
+        )
+
+    def register_in_flight(
+        self, instruction: Instruction, other: Instruction, register: str
+    ) -> None:
         """Note a use of a register of a product in flight."""
         self._find(
             "race",

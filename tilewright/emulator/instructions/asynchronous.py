@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.emulator.asynchrony import BulkCopy, PendingCopy
-from tilewright.emulator.binding import Binder, Value, numpy_type, opcode
+from tilewright.emulator.binding import Binder, numpy_type, opcode
 from tilewright.emulator.floats import Array
 from tilewright.emulator.groups import Group, Outcome, Signal, State, Step
 from tilewright.emulator.instructions import tensor_copy
@@ -22,7 +22,7 @@ from tilewright.emulator.instructions.mbarrier import (
 )
 from tilewright.emulator.machine import Machine
 from tilewright.emulator.memory import typed
-from tilewright.emulator.program import EmulatorError, Immediate, Instruction
+from tilewright.emulator.program import EmulatorError, Immediate, Instruction, Operand, Register
 
 __all__: list[str] = []
 
@@ -65,22 +65,11 @@ def _small_copy(binder: Binder, instruction: Instruction, pc: int) -> Step:
     itemsize = int(size.value) if isinstance(size, Immediate) else 0
     if itemsize not in {4, 8, 16}:
         raise EmulatorError("cp.async copies 4, 8 or 16 bytes")
-    valid: Value = np.uint32(itemsize)
-    if (rest and not instruction.has("L2::cache_hint")) or len(rest) > 1:
-        valid = binder.value(rest[0], "u32")
-    sizes = np.broadcast_to(valid, (machine.width,))
+    sizes = _source_sizes(binder, instruction, rest, itemsize)
 
     def step(group: Group) -> None:
         lanes = group.lanes
-        source_bytes = np.minimum(sizes[lanes], itemsize)
-        values = np.zeros((lanes.size, itemsize), np.uint8)
-        reads = source_bytes > 0
-        if reads.any():
-            items = machine.load(
-                "global", origin(lanes[reads]), itemsize, lanes[reads], instruction
-            )
-            values[reads] = np.ascontiguousarray(items).view(np.uint8).reshape(-1, itemsize)
-            values[np.arange(itemsize) >= source_bytes[:, None]] = 0
+        values = _read_source(machine, instruction, origin(lanes), sizes()[lanes], lanes, itemsize)
         index = machine.index_shared(to(lanes), itemsize, lanes, instruction)
         state = machine.asynchronous
         state.copies.append(
@@ -96,6 +85,42 @@ def _small_copy(binder: Binder, instruction: Instruction, pc: int) -> Step:
         )
 
     return step
+
+
+def _source_sizes(
+    binder: Binder, instruction: Instruction, rest: list[Operand], itemsize: int
+) -> Callable[[], Array]:
+    """Return a function for the bytes that each thread reads: a size, or a predicate to ignore."""
+    width = binder.machine.width
+    if len(rest) == int(instruction.has("L2::cache_hint")):
+        return lambda: np.full(width, itemsize)
+    if isinstance(rest[0], Register) and rest[0].bits == 1:
+        ignored = np.asarray(binder.value(rest[0], "pred"))
+        return lambda: np.where(ignored, 0, itemsize)
+    sizes = np.broadcast_to(binder.value(rest[0], "u32"), (width,))
+    return lambda: np.minimum(sizes, itemsize)
+
+
+def _read_source(
+    machine: Machine,
+    instruction: Instruction,
+    addresses: Array,
+    sizes: Array,
+    lanes: Array,
+    itemsize: int,
+) -> Array:
+    """Return the bytes (threads, itemsize) that `cp.async` reads, zeros behind each one's size."""
+    values = np.zeros((lanes.size, itemsize), np.uint8)
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        chosen = np.flatnonzero(sizes == size)
+        at, who = addresses[chosen], lanes[chosen]
+        if size == itemsize:
+            items = machine.load("global", at, size, who, instruction)
+            values[chosen] = np.ascontiguousarray(items).view(np.uint8).reshape(-1, size)
+            continue
+        for i in range(size):
+            values[chosen, i] = machine.load("global", at + np.uint64(i), 1, who, instruction)
+    return values
 
 
 def _deposit(machine: Machine, allows: Callable[[PendingCopy], Array]) -> None:

@@ -83,8 +83,6 @@ def _atomic(binder: Binder, instruction: Instruction, pc: int) -> Step:
     values = [binder.value(item, type) for item in binder.items(rest[1])]
     swaps = [binder.value(rest[2], type)] if operation == "cas" else []
     targets = [binder.target(item, type) for item in binder.items(out)] if out else []
-    if type == "b128":
-        raise EmulatorError("atomics of 128 bits are not modelled")
     return _step(binder, instruction, operation, (values, swaps, targets))
 
 

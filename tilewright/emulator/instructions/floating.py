@@ -102,8 +102,16 @@ def _finish(instruction: Instruction, compute: _Function) -> _Function:
 def _narrow(lane: str, instruction: Instruction, exact: _Function) -> _Function:
     """Make a function on the bits of f16 or bf16 from one on exact float64 values."""
     mode, saturates, relu = _mode(instruction), instruction.has("sat"), instruction.has("relu")
+    sign_bit = np.uint16(0x8000)
+    smallest = np.uint16(1 << FORMATS[lane].mantissa_bits if instruction.has("ftz") else 0)
+
+    def flushed(bits: Array) -> Array:
+        return np.where((bits & ~sign_bit) < smallest, bits & sign_bit, bits)
 
     def compute(*bits: Array) -> Array:
+        return flushed(rounded(*map(flushed, bits)) if smallest else rounded(*bits))
+
+    def rounded(*bits: Array) -> Array:
         values = exact(*(decode(part, lane).astype(np.float64) for part in bits))
         if saturates:
             values = unit_range(values)

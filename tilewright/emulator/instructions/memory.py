@@ -39,8 +39,7 @@ def _load(binder: Binder, instruction: Instruction, pc: int) -> Step:
     extensions = [
         write_extended(storage, type) if storage is not None else None for storage in storages
     ]
-    lanes_per_item = 2 if type == "b128" else 1
-    total = element.itemsize * len(items) * lanes_per_item
+    total = element.itemsize * len(items)
     chunk = min(total, _WIDEST)
 
     def step(group: Group) -> None:
@@ -53,12 +52,10 @@ def _load(binder: Binder, instruction: Instruction, pc: int) -> Step:
             for offset in range(0, total, chunk)
         ]
         raw = np.concatenate([part.reshape(lanes.size, -1) for part in chunks], axis=1)
-        parts = np.ascontiguousarray(raw).view(element).reshape(lanes.size, len(items), -1)
+        parts = np.ascontiguousarray(raw).view(element)
         for i, (storage, extend) in enumerate(zip(storages, extensions, strict=True)):
             if storage is not None and extend is not None:
-                part = np.ascontiguousarray(parts[:, i] if lanes_per_item == 2 else parts[:, i, 0])
-                values = extend(part)
-                storage[lanes] = values.view(storage.dtype)
+                storage[lanes] = extend(np.ascontiguousarray(parts[:, i])).view(storage.dtype)
 
     return step
 
@@ -74,8 +71,7 @@ def _store(binder: Binder, instruction: Instruction, pc: int) -> Step:
         space = binder.parameter_space(instruction.operands[0])
     values = [binder.value(item, type) for item in items]
     element = numpy_type(type)
-    pieces = 2 if type == "b128" else 1
-    total = element.itemsize * len(items) * pieces
+    total = element.itemsize * len(items)
     chunk = min(total, _WIDEST)
 
     def step(group: Group) -> None:
@@ -83,10 +79,9 @@ def _store(binder: Binder, instruction: Instruction, pc: int) -> Step:
         first = address(lanes)
         if total > chunk and (first & np.uint64(total - 1)).any():
             raise EmulatorError(f"misaligned write of {total} bytes")
-        packed = np.empty((lanes.size, len(values) * pieces), element)
+        packed = np.empty((lanes.size, len(values)), element)
         for i, value in enumerate(values):
-            row = value[lanes] if isinstance(value, np.ndarray) else value
-            packed[:, i * pieces : (i + 1) * pieces] = np.asarray(row).reshape(-1, pieces)
+            packed[:, i] = value[lanes] if isinstance(value, np.ndarray) else value
         raw = packed.view(np.uint8).reshape(lanes.size, -1)
         for offset in range(0, total, chunk):
             part = np.ascontiguousarray(raw[:, offset : offset + chunk])

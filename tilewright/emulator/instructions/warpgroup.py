@@ -164,7 +164,7 @@ def _multiply(binder: Binder, instruction: Instruction, pc: int) -> Step:
     d_layout = accumulator_fragment(16, form.n, 16 * form.n // (LANES * len(targets)))
     read_a = _a_reader(binder, a, form)
     b_bits = np.broadcast_to(binder.value(b, "u64"), (machine.width,))
-    names = _registers(out), _registers(a) if isinstance(a, Vector) else frozenset()
+    names = _registers(out) | (_registers(a) if isinstance(a, Vector) else frozenset())
     sign = float(np.prod(form.scales)) if form.scales else 1.0
     saturate = instruction.has("satfinite")
 
@@ -205,7 +205,7 @@ def _remember(
     machine: Machine,
     group: Group,
     instruction: Instruction,
-    names: tuple[frozenset[str], frozenset[str]],
+    names: frozenset[str],
 ) -> None:
     if machine.races is None:
         return
@@ -214,9 +214,7 @@ def _remember(
         mask = np.zeros(machine.width, bool)
         mask[warp * LANES : (warp + 1) * LANES] = True
         number = int(state.product_group[warp * LANES])
-        state.products.append(
-            Product(mask, names[0] | names[1], names[0], instruction.line, number, machine.clock)
-        )
+        state.products.append(Product(mask, names, instruction.line, number, machine.clock))
 
 
 def _a_reader(binder: Binder, a: Operand, form: _Form) -> Callable[[int, int], Array | int]:
