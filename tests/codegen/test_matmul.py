@@ -17,35 +17,35 @@ from tilewright.codegen.cpu.matmul import dot_function
 from tilewright.codegen.cpu.matmul_shape import (
     DotShape,
     DotTarget,
-    Element,
+    DotType,
     preferred_row_stride,
 )
 from tilewright.errors import InternalError
 
 SIZES = (1, 2, 3, 5, 8, 16, 17, 33, 64)
 NUMPY_TYPES = {
-    Element.DOUBLE: np.float64,
-    Element.FLOAT: np.float32,
-    Element.HALF: np.float16,
-    Element.BFLOAT: ml_dtypes.bfloat16,
-    Element.INT8: np.int8,
-    Element.UINT8: np.uint8,
-    Element.INT32: np.int32,
+    DotType.DOUBLE: np.float64,
+    DotType.FLOAT: np.float32,
+    DotType.HALF: np.float16,
+    DotType.BFLOAT: ml_dtypes.bfloat16,
+    DotType.INT8: np.int8,
+    DotType.UINT8: np.uint8,
+    DotType.INT32: np.int32,
 }
 TYPE_PAIRS = (
-    (Element.FLOAT, Element.FLOAT),
-    (Element.DOUBLE, Element.DOUBLE),
-    (Element.HALF, Element.FLOAT),
-    (Element.HALF, Element.HALF),
-    (Element.BFLOAT, Element.FLOAT),
-    (Element.INT8, Element.INT32),
-    (Element.UINT8, Element.INT32),
+    (DotType.FLOAT, DotType.FLOAT),
+    (DotType.DOUBLE, DotType.DOUBLE),
+    (DotType.HALF, DotType.FLOAT),
+    (DotType.HALF, DotType.HALF),
+    (DotType.BFLOAT, DotType.FLOAT),
+    (DotType.INT8, DotType.INT32),
+    (DotType.UINT8, DotType.INT32),
 )
 MIXED_TYPES = (
-    (Element.HALF, Element.FLOAT, Element.FLOAT),
-    (Element.FLOAT, Element.BFLOAT, Element.HALF),
-    (Element.UINT8, Element.INT8, Element.INT32),
-    (Element.INT8, Element.UINT8, Element.INT32),
+    (DotType.HALF, DotType.FLOAT, DotType.FLOAT),
+    (DotType.FLOAT, DotType.BFLOAT, DotType.HALF),
+    (DotType.UINT8, DotType.INT8, DotType.INT32),
+    (DotType.INT8, DotType.UINT8, DotType.INT32),
 )
 # What each level of x86-64 offers, in LLVM's words; the machine that runs the tests may lack it.
 AVX2 = "sse2 avx avx2 fma f16c"
@@ -198,7 +198,7 @@ class Case:
     in_place: bool
 
     def random_matrix(
-        self, rng: np.random.Generator, rows: int, columns: int, element: Element
+        self, rng: np.random.Generator, rows: int, columns: int, element: DotType
     ) -> np.ndarray:
         dtype = NUMPY_TYPES[element]
         if element.is_integer:
@@ -237,7 +237,7 @@ class Case:
         assert (scratch[code.scratch_bytes : code.scratch_bytes + 64] == 0xFF).all()
 
     def compare(self, a: np.ndarray, b: np.ndarray, acc: np.ndarray, result: np.ndarray) -> None:
-        exact = np.int64 if self.shape.acc_type is Element.INT32 else np.float64
+        exact = np.int64 if self.shape.acc_type is DotType.INT32 else np.float64
         a, b, acc = a.astype(exact), b.astype(exact), acc.astype(exact)
         if self.shape.acc_is_zero:
             acc = np.zeros_like(acc)
@@ -245,9 +245,9 @@ class Case:
         if exact is np.int64:
             np.testing.assert_array_equal(result, expected.astype(np.int32))
             return
-        unit = 2.0**-52 if self.shape.acc_type is Element.DOUBLE else 2.0**-23
+        unit = 2.0**-52 if self.shape.acc_type is DotType.DOUBLE else 2.0**-23
         bound = (self.shape.k + 2) * unit * (np.abs(a) @ np.abs(b) + np.abs(acc))
-        if self.shape.acc_type is Element.HALF:
+        if self.shape.acc_type is DotType.HALF:
             bound += 2.0**-11 * np.abs(expected) + 2.0**-25
         assert (np.abs(result.astype(np.float64) - expected) <= bound).all()
 
@@ -288,16 +288,17 @@ def test_many_sampled_sizes(case: Case) -> None:
 
 @pytest.mark.parametrize("level", host_levels())
 @pytest.mark.parametrize("types", MIXED_TYPES)
-def test_operands_of_two_types(types: tuple[Element, Element, Element], level: str) -> None:
+def test_operands_of_two_types(types: tuple[DotType, DotType, DotType], level: str) -> None:
     shape = DotShape(17, 33, 35, *types, a_transposed=True)
     Case(shape, level, strides_known=False, in_place=False).check()
 
 
 @pytest.mark.parametrize("level", host_levels())
 @pytest.mark.parametrize(
-    ("operand", "acc"), [(Element.FLOAT, Element.FLOAT), (Element.BFLOAT, Element.FLOAT)]
+    ("operand", "acc"),
+    [(DotType.FLOAT, DotType.FLOAT), (DotType.BFLOAT, DotType.FLOAT)],
 )
-def test_a_whole_block(operand: Element, acc: Element, level: str) -> None:
+def test_a_whole_block(operand: DotType, acc: DotType, level: str) -> None:
     shape = DotShape(128, 128, 96, operand, operand, acc, b_transposed=True)
     Case(shape, level, strides_known=True, in_place=True).check()
 
@@ -307,7 +308,7 @@ def test_every_half_survives_the_accumulator(level: str) -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(16, -1)
     result = np.zeros_like(halves)
     nothing = np.zeros(4096, np.float16)
-    types = (Element.HALF,) * 3
+    types = (DotType.HALF,) * 3
     code = dot_function(DotShape(16, 4096, 1, *types), "dot", dot_target(level))
     scratch = aligned(code.scratch_bytes)
     places = [(nothing, 1), (nothing, 4096), (halves, 4096), (result, 4096)]
@@ -319,7 +320,7 @@ def test_every_half_survives_the_accumulator(level: str) -> None:
 
 @pytest.mark.parametrize("level", host_levels())
 def test_integer_sums_wrap(level: str) -> None:
-    shape = DotShape(1, 1, 64, Element.INT8, Element.INT8, Element.INT32)
+    shape = DotShape(1, 1, 64, DotType.INT8, DotType.INT8, DotType.INT32)
     case = Case(shape, level, strides_known=False, in_place=True)
     a = np.full((1, 64), -128, np.int8)
     acc = np.full((1, 1), 2**31 - 1, np.int32)
@@ -330,13 +331,13 @@ def test_integer_sums_wrap(level: str) -> None:
 @pytest.mark.parametrize(
     ("operand", "acc", "expected"),
     [
-        (Element.BFLOAT, Element.FLOAT, "tdpbf16ps"),
-        (Element.INT8, Element.INT32, "tdpbssd"),
-        (Element.UINT8, Element.INT32, "tdpbuud"),
-        (Element.FLOAT, Element.FLOAT, "vfmadd"),
+        (DotType.BFLOAT, DotType.FLOAT, "tdpbf16ps"),
+        (DotType.INT8, DotType.INT32, "tdpbssd"),
+        (DotType.UINT8, DotType.INT32, "tdpbuud"),
+        (DotType.FLOAT, DotType.FLOAT, "vfmadd"),
     ],
 )
-def test_sapphire_rapids_selects(operand: Element, acc: Element, expected: str) -> None:
+def test_sapphire_rapids_selects(operand: DotType, acc: DotType, expected: str) -> None:
     target = DotTarget(frozenset((AVX512 + " avx512bf16 avx512vnni").split()), 512, has_amx=True)
     code = dot_function(DotShape(128, 64, 96, operand, operand, acc), "dot", target)
     machine = target_machine("x86_64-unknown-linux-gnu", "sapphirerapids", "", jit=False)
@@ -344,7 +345,7 @@ def test_sapphire_rapids_selects(operand: Element, acc: Element, expected: str) 
 
 
 @pytest.mark.parametrize(("operand", "acc"), TYPE_PAIRS)
-def test_neon_needs_no_library(operand: Element, acc: Element) -> None:
+def test_neon_needs_no_library(operand: DotType, acc: DotType) -> None:
     shape = DotShape(64, 33, 17, operand, operand, acc, b_transposed=True)
     code = dot_function(shape, "dot", DotTarget(frozenset({"neon"}), 128))
     machine = target_machine("aarch64-unknown-linux-gnu", "neoverse-n1", "", jit=False)
@@ -355,7 +356,7 @@ def test_neon_needs_no_library(operand: Element, acc: Element) -> None:
 
 def test_float_block_keeps_its_sums_in_registers() -> None:
     strides = (preferred_row_stride(128, 4),) * 4
-    types = (Element.FLOAT,) * 3
+    types = (DotType.FLOAT,) * 3
     code = dot_function(
         DotShape(112, 128, 128, *types, False, False, *strides), "dot", dot_target("avx512")
     )
@@ -369,14 +370,17 @@ def test_float_block_keeps_its_sums_in_registers() -> None:
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        ((Element.INT8, Element.FLOAT, Element.FLOAT), "no product of i8 and float"),
-        ((Element.DOUBLE, Element.FLOAT, Element.DOUBLE), "no product of double and float"),
-        ((Element.INT32, Element.INT32, Element.INT32), "no product of i32 and i32"),
-        ((Element.FLOAT, Element.FLOAT, Element.BFLOAT), "float cannot be summed in bf16"),
-        ((Element.INT8, Element.INT8, Element.HALF), "i8 cannot be summed in half"),
+        ((DotType.INT8, DotType.FLOAT, DotType.FLOAT), "no product of i8 and float"),
+        (
+            (DotType.DOUBLE, DotType.FLOAT, DotType.DOUBLE),
+            "no product of double and float",
+        ),
+        ((DotType.INT32, DotType.INT32, DotType.INT32), "no product of i32 and i32"),
+        ((DotType.FLOAT, DotType.FLOAT, DotType.BFLOAT), "float cannot be summed in bf16"),
+        ((DotType.INT8, DotType.INT8, DotType.HALF), "i8 cannot be summed in half"),
     ],
 )
-def test_types_without_a_product(types: tuple[Element, Element, Element], message: str) -> None:
+def test_types_without_a_product(types: tuple[DotType, DotType, DotType], message: str) -> None:
     with pytest.raises(InternalError, match=message):
         dot_function(DotShape(16, 16, 16, *types), "dot", dot_target("avx2"))
 

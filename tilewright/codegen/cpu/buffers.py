@@ -8,7 +8,7 @@ from tilewright.codegen.code import memory_type
 from tilewright.ir.core import Value
 from tilewright.ir.types import TileType
 
-__all__ = ["Arena", "Buffer"]
+__all__ = ["CACHE_LINE_BYTES", "Arena", "Buffer"]
 
 CACHE_LINE_BYTES = 64
 

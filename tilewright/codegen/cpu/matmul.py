@@ -1,4 +1,4 @@
-"""The tile product ``acc = a @ b + acc`` as one LLVM function, generated for its sizes.
+"""The tile product `acc = a @ b + acc` as one LLVM function, generated for its sizes.
 
 The plan follows the usual layered scheme (Goto and van de Geijn, "Anatomy of High-Performance
 Matrix Multiplication", 2008), with the cache blocking left to the kernel's own tile sizes: columns
@@ -13,21 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tilewright.codegen.cpu.buffers import CACHE_LINE_BYTES
 from tilewright.codegen.cpu.matmul_amx import AmxPlan, amx_applies, tile_configuration
 from tilewright.codegen.cpu.matmul_bytes import Excess, flips_a, flips_b
 from tilewright.codegen.cpu.matmul_lanes import LaneFormat, MultiplyAdd, lane_format
 from tilewright.codegen.cpu.matmul_microkernel import Matrix, Microkernel, Sums
 from tilewright.codegen.cpu.matmul_shape import (
-    CACHE_LINE_BYTES,
     DotShape,
     DotTarget,
-    Element,
+    DotType,
     preferred_row_stride,
     stride_of,
 )
 from tilewright.codegen.cpu.matmul_staging import Panels, Staging
 from tilewright.codegen.cpu.matmul_writer import Index, Writer
 from tilewright.errors import InternalError
+
+__all__ = ["DotCode", "DotPlan", "dot_function"]
 
 # Rows this many bytes apart fall into the same few sets of a 32 to 48 KB first-level cache.
 ALIASING_BYTES = 512
@@ -43,18 +45,18 @@ PASSES_TO_PACK = 8
 
 @dataclass(frozen=True)
 class DotCode:
-    """``text`` defines the function; the caller provides ``scratch_bytes``, 64-byte aligned."""
+    """`text` defines the function; the caller provides `scratch_bytes`, 64-byte aligned."""
 
     text: str
     scratch_bytes: int
 
 
 def dot_function(shape: DotShape, name: str, target: DotTarget) -> DotCode:
-    """Generate ``void @name(a, a_stride, b, b_stride, acc_in, .., acc_out, .., scratch)``.
+    """Generate `void @name(a, a_stride, b, b_stride, acc_in, .., acc_out, .., scratch)`.
 
-    Pointers are to the first element, strides are ``i64`` counts of elements from row to row.
-    ``acc_in`` may be ``acc_out``; otherwise what is written may not overlap what is read.
-    ``scratch`` is aligned to 64 bytes. The text needs no declarations besides it.
+    Pointers are to the first element, strides are `i64` counts of elements from row to row.
+    `acc_in` may be `acc_out`; otherwise what is written may not overlap what is read.
+    `scratch` is aligned to 64 bytes. The text needs no declarations besides it.
     """
     uses_amx = amx_applies(shape, target)
     plan = AmxPlan(shape, target, name) if uses_amx else DotPlan(shape, target)
@@ -277,7 +279,7 @@ class DotPlan:
         pointer = writer.element("%scratch", "i8", self.a_staged_bytes)
         return Panels(pointer, self.panel, self.panel, self.b_panel_stride)
 
-    def _staging(self, element: Element, *, flips: bool) -> Staging:
+    def _staging(self, element: DotType, *, flips: bool) -> Staging:
         shape = self.shape
         return Staging(self.lanes, element, self.width, shape.k, self.steps, self.target, flips)
 

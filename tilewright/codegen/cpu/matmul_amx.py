@@ -16,12 +16,14 @@ from tilewright.codegen.cpu.matmul_microkernel import Matrix
 from tilewright.codegen.cpu.matmul_shape import (
     DotShape,
     DotTarget,
-    Element,
+    DotType,
     preferred_row_stride,
     stride_of,
 )
 from tilewright.codegen.cpu.matmul_staging import Panels, Staging
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
+
+__all__ = ["AmxPlan", "amx_applies", "tile_configuration"]
 
 TILE_ROWS = 16
 TILE_LANES = 16
@@ -30,11 +32,11 @@ PANEL = 2 * TILE_LANES
 BLOCK_ROWS = 2 * TILE_ROWS
 
 MULTIPLY = {
-    (Element.BFLOAT, Element.BFLOAT): "tdpbf16ps",
-    (Element.INT8, Element.INT8): "tdpbssd",
-    (Element.INT8, Element.UINT8): "tdpbsud",
-    (Element.UINT8, Element.INT8): "tdpbusd",
-    (Element.UINT8, Element.UINT8): "tdpbuud",
+    (DotType.BFLOAT, DotType.BFLOAT): "tdpbf16ps",
+    (DotType.INT8, DotType.INT8): "tdpbssd",
+    (DotType.INT8, DotType.UINT8): "tdpbsud",
+    (DotType.UINT8, DotType.INT8): "tdpbusd",
+    (DotType.UINT8, DotType.UINT8): "tdpbuud",
 }
 
 
@@ -45,7 +47,7 @@ def amx_applies(shape: DotShape, target: DotTarget) -> bool:
 
 
 def tile_configuration(name: str) -> str:
-    """A global with the palette and the size of all eight tiles, for ``ldtilecfg``."""
+    """A global with the palette and the size of all eight tiles, for `ldtilecfg`."""
     header = [1] + [0] * 15
     row_bytes = [TILE_LANES * LANE_BYTES, 0] * 8 + [0] * 16
     rows = [TILE_ROWS] * 8 + [0] * 8
@@ -54,7 +56,7 @@ def tile_configuration(name: str) -> str:
 
 
 def round_up(size: int, multiple: int) -> int:
-    """Return the least multiple that is not below ``size``."""
+    """Return the least multiple that is not below `size`."""
     return -(-size // multiple) * multiple
 
 
@@ -123,7 +125,7 @@ class AmxPlan:
         writer.pieces(shape.n, PANEL, write_panel)
         writer.effect("call void @llvm.x86.tilerelease()")
 
-    def _staging(self, element: Element) -> Staging:
+    def _staging(self, element: DotType) -> Staging:
         return Staging(self.lanes, element, TILE_LANES, self.shape.k, self.steps, self.target)
 
     def _prepare_a(self, writer: Writer) -> Matrix:
@@ -158,7 +160,7 @@ class AmxPlan:
         corner: tuple[Index, Index],
         size: tuple[int, int],
     ) -> None:
-        """Up to two by two tiles of the result, whose first element is at ``corner``."""
+        """Up to two by two tiles of the result, whose first element is at `corner`."""
         shape = self.shape
         tiles = TileBlock(-(-size[0] // TILE_ROWS), -(-size[1] // TILE_LANES))
         start = None
@@ -178,7 +180,7 @@ class AmxPlan:
         self._add_edge(writer, block, start, end, size)
 
     @property
-    def _types(self) -> tuple[Element, Element]:
+    def _types(self) -> tuple[DotType, DotType]:
         return self.shape.a_type, self.shape.b_type
 
     def _add_edge(
@@ -189,7 +191,7 @@ class AmxPlan:
         end: Matrix,
         size: tuple[int, int],
     ) -> None:
-        """``end = block + start`` for the part of a block that is inside the result."""
+        """`end = block + start` for the part of a block that is inside the result."""
         lane, kind = self.lanes.sum, vector_type(TILE_LANES, self.lanes.sum)
         add = "fadd" if lane == "float" else "add"
 
@@ -241,7 +243,7 @@ class TileBlock:
         writer.effect(f"call void @llvm.x86.{name}(i8 {register}, ptr {place}, i64 {row_bytes})")
 
     def multiply(self, writer: Writer, a: Matrix, b: str, count: int, instruction: str) -> None:
-        """Adds the products of ``count`` tiles along k. ``a`` is in bytes, ``b`` in lanes."""
+        """Adds the products of `count` tiles along k. `a` is in bytes, `b` in lanes."""
         panel_bytes = PANEL * LANE_BYTES
 
         def multiply_tiles(_: Index, pointers: Carried) -> Carried:

@@ -1,4 +1,4 @@
-"""Byte products, four to a lane: what ``vpdpbusd`` leaves to be put right.
+"""Byte products, four to a lane: what `vpdpbusd` leaves to be put right.
 
 The instruction multiplies unsigned bytes of A by signed bytes of B. Flipping the top bit turns a
 signed a into the unsigned a + 128, and an unsigned b into the signed b - 128, so that it finds
@@ -15,24 +15,26 @@ from dataclasses import dataclass
 
 from tilewright.codegen.cpu.matmul_lanes import LaneFormat, MultiplyAdd, multiply_add
 from tilewright.codegen.cpu.matmul_microkernel import Matrix
-from tilewright.codegen.cpu.matmul_shape import Element
+from tilewright.codegen.cpu.matmul_shape import DotType
 from tilewright.codegen.cpu.matmul_staging import TOP_BITS, Panels
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
 
+__all__ = ["Excess", "flips_a", "flips_b"]
 
-def flips_a(lanes: LaneFormat, a: Element) -> bool:
+
+def flips_a(lanes: LaneFormat, a: DotType) -> bool:
     """Whether A is staged with its top bits flipped; the excess is then one for each column."""
-    return lanes.multiply_add is MultiplyAdd.QUADS and a is Element.INT8
+    return lanes.multiply_add is MultiplyAdd.QUADS and a is DotType.INT8
 
 
-def flips_b(lanes: LaneFormat, b: Element) -> bool:
+def flips_b(lanes: LaneFormat, b: DotType) -> bool:
     """Whether B is staged with its top bits flipped; the excess is then one for each row."""
-    return lanes.multiply_add is MultiplyAdd.QUADS and b is Element.UINT8
+    return lanes.multiply_add is MultiplyAdd.QUADS and b is DotType.UINT8
 
 
 @dataclass(frozen=True)
 class Excess:
-    """Writes the excess of one operand's rows or columns, over ``steps`` lanes along k."""
+    """Writes the excess of one operand's rows or columns, over `steps` lanes along k."""
 
     lanes: LaneFormat
     width: int
@@ -40,7 +42,7 @@ class Excess:
     is_left: bool
 
     def of_columns(self, writer: Writer, staged: Panels, columns: int, to: str) -> None:
-        """``to[column]``, in whole vectors, for an operand in panels."""
+        """`to[column]`, in whole vectors, for an operand in panels."""
 
         def write_panel(panel: Index, count: int) -> None:
             for start in range(0, count, self.width):
@@ -53,7 +55,7 @@ class Excess:
         writer.pieces(columns, staged.columns, write_panel)
 
     def of_rows(self, writer: Writer, staged: Matrix, rows: int, to: str) -> None:
-        """``to[row]`` for an operand in rows of lanes along k, with zeros to a whole vector."""
+        """`to[row]` for an operand in rows of lanes along k, with zeros to a whole vector."""
         kind = vector_type(self.width, "i32")
         vectors = -(-self.steps // self.width)
 
@@ -66,7 +68,7 @@ class Excess:
         writer.pieces(rows, 1, write_row)
 
     def _sum(self, writer: Writer, first: str, count: int, stride: int) -> str:
-        """The excess of ``count`` vectors, ``stride`` lanes apart."""
+        """The excess of `count` vectors, `stride` lanes apart."""
         kind = vector_type(self.width, "i32")
 
         def add_vector(_: Index, carried: Carried) -> Carried:

@@ -1,7 +1,7 @@
-"""What the inner loop of ``dot`` multiplies: how operands are widened, paired and accumulated.
+"""What the inner loop of `dot` multiplies: how operands are widened, paired and accumulated.
 
 A *lane* is what one vector lane of an operand holds for one trip of the k loop: one float, one
-double, or two 16-bit or four 8-bit numbers in an ``i32`` (several values of k at once).
+double, or two 16-bit or four 8-bit numbers in an `i32` (several values of k at once).
 """
 
 from __future__ import annotations
@@ -9,9 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
+from tilewright.codegen.cpu.matmul_shape import DotTarget, DotType
 from tilewright.codegen.cpu.matmul_writer import Writer, mangled, vector_type
 from tilewright.errors import InternalError
+
+__all__ = [
+    "LaneFormat",
+    "MultiplyAdd",
+    "lane_format",
+    "multiply_add",
+    "narrow",
+    "widen",
+    "widen_across_k",
+    "widen_along_k",
+]
 
 
 class MultiplyAdd(StrEnum):
@@ -29,9 +40,9 @@ class MultiplyAdd(StrEnum):
 
 @dataclass(frozen=True)
 class LaneFormat:
-    """The lanes of one ``dot``: ``lane`` in LLVM's words, ``group`` values of k in each.
+    """The lanes of one `dot`: `lane` in LLVM's words, `group` values of k in each.
 
-    ``sum`` is the type of the accumulator's lanes, in registers.
+    `sum` is the type of the accumulator's lanes, in registers.
     """
 
     lane: str
@@ -40,40 +51,45 @@ class LaneFormat:
     group: int
     multiply_add: MultiplyAdd
 
-    def is_memory_format(self, element: Element) -> bool:
+    def is_memory_format(self, element: DotType) -> bool:
         """Whether the matrix in memory is already made of lanes, so needs no conversion."""
         return element.llvm == self.lane
 
 
-def lane_format(a: Element, b: Element, target: DotTarget) -> LaneFormat:
+def lane_format(a: DotType, b: DotType, target: DotTarget) -> LaneFormat:
     """The cheapest way to multiply these types on this machine.
 
-    All but one are exact up to the rounding of float sums. ``vdpbf16ps``, twice as fast as widening
+    All but one are exact up to the rounding of float sums. `vdpbf16ps`, twice as fast as widening
     bf16 to float, takes denormal operands (below 2**-126) for zero; so do AMX and oneDNN.
     """
-    differ = a.is_integer != b.is_integer or (a is Element.DOUBLE) != (b is Element.DOUBLE)
-    if differ or Element.INT32 in (a, b):
+    differ = a.is_integer != b.is_integer or (a is DotType.DOUBLE) != (b is DotType.DOUBLE)
+    if differ or DotType.INT32 in (a, b):
         raise InternalError(f"dot: there is no product of {a} and {b}")
     if a.is_integer:
         if target.is_arm:
             return LaneFormat("i32", "i32", 4, 1, MultiplyAdd.INTEGER)
         fused = "avx512vnni" in target.features and "avx512vl" in target.features
-        if fused and (a, b) != (Element.INT8, Element.UINT8):
+        if fused and (a, b) != (DotType.INT8, DotType.UINT8):
             return LaneFormat("i32", "i32", 4, 4, MultiplyAdd.QUADS)
         pairs = MultiplyAdd.PAIRS_FUSED if fused else MultiplyAdd.PAIRS
         return LaneFormat("i32", "i32", 4, 2, pairs)
-    if a is b is Element.BFLOAT and target.features >= {"avx512bf16", "avx512vl"}:
+    if a is b is DotType.BFLOAT and target.features >= {"avx512bf16", "avx512vl"}:
         return LaneFormat("i32", "float", 4, 2, MultiplyAdd.PAIRS_BFLOAT)
     multiply_add = MultiplyAdd.FUSED if target.has_fma else MultiplyAdd.SEPARATE
-    if a is Element.DOUBLE:
+    if a is DotType.DOUBLE:
         return LaneFormat("double", "double", 8, 1, multiply_add)
     return LaneFormat("float", "float", 4, 1, multiply_add)
 
 
 def widen_along_k(
-    writer: Writer, lanes: LaneFormat, element: Element, count: int, loaded: str, target: DotTarget
+    writer: Writer,
+    lanes: LaneFormat,
+    element: DotType,
+    count: int,
+    loaded: str,
+    target: DotTarget,
 ) -> str:
-    """``count`` lanes from ``count * group`` neighbours along k, as they lie in memory."""
+    """`count` lanes from `count * group` neighbours along k, as they lie in memory."""
     if lanes.group == 1:
         return widen(writer, lanes.lane, element, count, loaded, target)
     part, parts = f"i{32 // lanes.group}", lanes.group * count
@@ -84,12 +100,12 @@ def widen_along_k(
 def widen_across_k(
     writer: Writer,
     lanes: LaneFormat,
-    element: Element,
+    element: DotType,
     count: int,
     loaded: list[str],
     target: DotTarget,
 ) -> str:
-    """``count`` lanes from ``group`` vectors, one for each value of k that a lane holds."""
+    """`count` lanes from `group` vectors, one for each value of k that a lane holds."""
     if lanes.group == 1:
         return widen(writer, lanes.lane, element, count, loaded[0], target)
     kind, bits = vector_type(count, "i32"), 32 // lanes.group
@@ -103,20 +119,20 @@ def widen_across_k(
 
 
 def widen(
-    writer: Writer, lane: str, element: Element, count: int, loaded: str, target: DotTarget
+    writer: Writer, lane: str, element: DotType, count: int, loaded: str, target: DotTarget
 ) -> str:
     """The same numbers in a wider type, exactly."""
     source, result = vector_type(count, element.llvm), vector_type(count, lane)
     if element.llvm == lane:
         return loaded
-    if element is Element.BFLOAT and lane == "i32":
+    if element is DotType.BFLOAT and lane == "i32":
         return writer.value(f"zext {source} {loaded} to {result}")
-    if element in (Element.INT8, Element.UINT8):
-        extension = "sext" if element is Element.INT8 else "zext"
+    if element in (DotType.INT8, DotType.UINT8):
+        extension = "sext" if element is DotType.INT8 else "zext"
         return writer.value(f"{extension} {source} {loaded} to {result}")
-    if element is Element.HALF and target.has_half_conversion:
+    if element is DotType.HALF and target.has_half_conversion:
         return writer.value(f"fpext {source} {loaded} to {result}")
-    if element is Element.HALF:
+    if element is DotType.HALF:
         bits = writer.value(f"bitcast {source} {loaded} to <{count} x i16>")
         return widen_half_bits(writer, count, bits)
     bits = writer.value(f"zext {source} {loaded} to <{count} x i32>")
@@ -147,7 +163,7 @@ def widen_half_bits(writer: Writer, count: int, bits: str) -> str:
 
 
 def narrow(
-    writer: Writer, lane: str, element: Element, count: int, wide: str, target: DotTarget
+    writer: Writer, lane: str, element: DotType, count: int, wide: str, target: DotTarget
 ) -> str:
     """The nearest numbers of the accumulator's type in memory, ties to even."""
     if element.llvm == lane:
@@ -195,7 +211,7 @@ def narrow_to_half_bits(writer: Writer, count: int, value: str) -> str:
 def multiply_add(
     writer: Writer, lanes: LaneFormat, count: int, a: str, b: str, accumulator: str
 ) -> str:
-    """``accumulator + a * b`` in every lane."""
+    """`accumulator + a * b` in every lane."""
     kind = vector_type(count, lanes.lane)
     match lanes.multiply_add:
         case MultiplyAdd.FUSED:
@@ -240,7 +256,7 @@ def multiply_add(
 
 
 def add_pairs(writer: Writer, count: int, a: str, b: str, accumulator: str) -> str:
-    """``pmaddwd`` and an addition. A pair of 8-bit products cannot overflow its 32 bits."""
+    """`pmaddwd` and an addition. A pair of 8-bit products cannot overflow its 32 bits."""
     name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[count]
     kind, pairs = vector_type(count, "i32"), vector_type(2 * count, "i16")
     left = writer.value(f"bitcast {kind} {a} to {pairs}")

@@ -10,8 +10,10 @@ from tilewright.codegen.cpu.matmul_lanes import (
     narrow,
     widen,
 )
-from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
+from tilewright.codegen.cpu.matmul_shape import DotTarget, DotType
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
+
+__all__ = ["Matrix", "Microkernel", "Sums"]
 
 # Trips of the k loop written out. Four were no faster than two, and took longer to compile.
 UNROLL = 2
@@ -36,9 +38,9 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Sums:
-    """Where sums start and end. No ``start`` means zero.
+    """Where sums start and end. No `start` means zero.
 
-    ``excess`` is what the products will be too large by, the same in each row or each column.
+    `excess` is what the products will be too large by, the same in each row or each column.
     """
 
     start: Matrix | None
@@ -56,9 +58,9 @@ class Sums:
 
 @dataclass(frozen=True)
 class Microkernel:
-    """``height`` rows of A times ``columns`` columns of B, over ``steps`` lanes of k.
+    """`height` rows of A times `columns` columns of B, over `steps` lanes of k.
 
-    ``b_is_padded`` says that B has whole vectors where the last one is only partly used.
+    `b_is_padded` says that B has whole vectors where the last one is only partly used.
     """
 
     target: DotTarget
@@ -68,7 +70,7 @@ class Microkernel:
     columns: int
     steps: int
     b_is_padded: bool
-    accumulator: Element
+    accumulator: DotType
 
     @property
     def vectors(self) -> int:
@@ -79,7 +81,7 @@ class Microkernel:
         return min(self.width, self.columns - vector * self.width)
 
     def write(self, writer: Writer, a: Matrix, b: Matrix, sums: Sums) -> None:
-        """``end = a @ b + start``."""
+        """`end = a @ b + start`."""
         totals = [self._first_sum(writer, sums, *place) for place in self._places()]
         totals = self._multiply(writer, a, b, totals)
         for place, total in zip(self._places(), totals, strict=True):

@@ -1,17 +1,18 @@
-"""What ``dot`` is asked for: sizes, types and layout of the matrices, on which machine."""
+"""What `dot` is asked for: sizes, types and layout of the matrices, on which machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tilewright.codegen.cpu.buffers import CACHE_LINE_BYTES
 from tilewright.codegen.cpu.matmul_writer import Index
 
-CACHE_LINE_BYTES = 64
+__all__ = ["DotShape", "DotTarget", "DotType", "preferred_row_stride", "stride_of"]
 
 
-class Element(StrEnum):
-    """Type of a matrix in memory. ``bf16`` is held as its bits, in an ``i16``."""
+class DotType(StrEnum):
+    """Type of a matrix in memory. `bf16` is held as its bits, in an `i16`."""
 
     DOUBLE = "double"
     FLOAT = "float"
@@ -31,12 +32,12 @@ class Element(StrEnum):
 
     @property
     def is_integer(self) -> bool:
-        return self in (Element.INT8, Element.UINT8, Element.INT32)
+        return self in (DotType.INT8, DotType.UINT8, DotType.INT32)
 
 
 @dataclass(frozen=True)
 class DotTarget:
-    """The facts about a CPU that ``dot`` depends on; features are spelt as LLVM spells them."""
+    """The facts about a CPU that `dot` depends on; features are spelt as LLVM spells them."""
 
     features: frozenset[str]
     vector_bits: int
@@ -63,17 +64,17 @@ class DotTarget:
 class DotShape:
     """Sizes, types and layout of one tile product.
 
-    A is ``m`` by ``k`` in memory, or ``k`` by ``m`` when ``a_transposed``; B likewise. Row strides
-    count elements; ``None`` means that the function takes the stride from its argument.
-    ``acc_is_zero``: the initial accumulator is zero and ``acc_in`` is not read.
+    A is `m` by `k` in memory, or `k` by `m` when `a_transposed`; B likewise. Row strides
+    count elements; `None` means that the function takes the stride from its argument.
+    `acc_is_zero`: the initial accumulator is zero and `acc_in` is not read.
     """
 
     m: int
     n: int
     k: int
-    a_type: Element
-    b_type: Element
-    acc_type: Element
+    a_type: DotType
+    b_type: DotType
+    acc_type: DotType
     a_transposed: bool = False
     b_transposed: bool = False
     a_row_stride: int | None = None

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 from tilewright.codegen.cpu.matmul_lanes import LaneFormat, widen_across_k, widen_along_k
 from tilewright.codegen.cpu.matmul_microkernel import Matrix
-from tilewright.codegen.cpu.matmul_shape import DotTarget, Element
+from tilewright.codegen.cpu.matmul_shape import DotTarget, DotType
 from tilewright.codegen.cpu.matmul_writer import Index, Writer, vector_type
 
-# The top bit of each byte of an ``i32``; for ``vpdpbusd`` also four times 128, or -128.
+__all__ = ["TOP_BITS", "Panels", "Staging"]
+
+# The top bit of each byte of an `i32`; for `vpdpbusd` also four times 128, or -128.
 TOP_BITS = f"splat (i32 {0x80808080 - (1 << 32)})"
 
 
 @dataclass(frozen=True)
 class Panels:
-    """Columns in groups of ``columns``; in a panel, one row for each lane along k.
+    """Columns in groups of `columns`; in a panel, one row for each lane along k.
 
-    Strides count lanes. ``step_stride`` may exceed a panel's columns: panels then lie side by side.
+    Strides count lanes. `step_stride` may exceed a panel's columns: panels then lie side by side.
     """
 
     pointer: str
@@ -37,14 +39,14 @@ class Panels:
 
 @dataclass(frozen=True)
 class Staging:
-    """How to copy an operand of ``k`` values along k; ``width`` lanes are moved at a time.
+    """How to copy an operand of `k` values along k; `width` lanes are moved at a time.
 
-    ``steps`` lanes along k are written, with zeros after the last. ``flips``: the top bit of each
+    `steps` lanes along k are written, with zeros after the last. `flips`: the top bit of each
     byte is inverted, in the zeros too.
     """
 
     lanes: LaneFormat
-    element: Element
+    element: DotType
     width: int
     k: int
     steps: int
@@ -85,7 +87,7 @@ class Staging:
         )
 
     def transpose_to_panels(self, writer: Writer, source: Matrix, columns: int, to: Panels) -> None:
-        """Columns that are contiguous along k, to panels, by squares of ``width`` lanes."""
+        """Columns that are contiguous along k, to panels, by squares of `width` lanes."""
         per_panel = to.columns // self.width
 
         def copy_group(group: Index, count: int) -> None:
@@ -173,7 +175,7 @@ class Staging:
 def transpose_square(writer: Writer, lane: str, rows: list[str]) -> list[str]:
     """Transposes n vectors of n lanes (n a power of two) in log2(n) rounds.
 
-    A round pairs rows ``distance`` apart and swaps the blocks of that size off the diagonal.
+    A round pairs rows `distance` apart and swaps the blocks of that size off the diagonal.
     """
     width = len(rows)
     kind = vector_type(width, lane)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+__all__ = ["Carried", "Index", "Writer", "mangled", "vector_type"]
+
 Index: TypeAlias = int | str
-"""A constant, or the name of an ``i64`` value."""
+"""A constant, or the name of an `i64` value."""
 
 Carried: TypeAlias = list[str]
 
@@ -24,14 +26,14 @@ def vector_type(lanes: int, lane: str) -> str:
 
 
 def lane_mask(active: int, lanes: int) -> str:
-    """Return the constant mask whose first ``active`` of ``lanes`` lanes are on."""
+    """Return the constant mask whose first `active` of `lanes` lanes are on."""
     bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
     return f"<{bits}>"
 
 
 @dataclass
 class Writer:
-    """Collects the body of a function. ``block`` is the label that is being written."""
+    """Collects the body of a function. `block` is the label that is being written."""
 
     lines: list[str] = field(default_factory=list)
     block: str = "entry"
@@ -72,7 +74,7 @@ class Writer:
         return left if right == 1 else self.value(f"udiv i64 {left}, {right}")
 
     def element(self, pointer: str, element_type: str, index: Index) -> str:
-        """The address of ``pointer[index]``."""
+        """The address of `pointer[index]`."""
         if index == 0:
             return pointer
         return self.value(f"getelementptr inbounds {element_type}, ptr {pointer}, i64 {index}")
@@ -84,7 +86,7 @@ class Writer:
         types: Sequence[str] = (),
         initial: Sequence[str] = (),
     ) -> Carried:
-        """Runs ``body(index, carried)`` ``count`` times; returns the last carried values."""
+        """Runs `body(index, carried)` `count` times; returns the last carried values."""
         if count == 0:
             return list(initial)
         if count == 1:
@@ -112,7 +114,7 @@ class Writer:
         return after
 
     def pieces(self, total: int, size: int, body: Callable[[Index, int], None]) -> None:
-        """Runs ``body(piece, length)`` for ``total`` cut into pieces of ``size`` and a rest."""
+        """Runs `body(piece, length)` for `total` cut into pieces of `size` and a rest."""
 
         def whole_piece(piece: Index, _: Carried) -> Carried:
             body(piece, size)
@@ -130,7 +132,7 @@ class Writer:
         self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
 
     def load_vector(self, lane: str, lanes: int, active: int, pointer: str, align: int) -> str:
-        """The first ``active`` of ``lanes`` lanes from memory, zero in the others."""
+        """The first `active` of `lanes` lanes from memory, zero in the others."""
         kind = vector_type(lanes, lane)
         if active == lanes:
             return self.load(kind, pointer, align)
@@ -170,5 +172,5 @@ class Writer:
 
 
 def mangled(lane: str, lanes: int) -> str:
-    """Return the suffix LLVM gives an intrinsic on this vector: ``v16f32``."""
+    """Return the suffix LLVM gives an intrinsic on this vector: `v16f32`."""
     return f"v{lanes}{MANGLED_LANES.get(lane, lane)}"

@@ -8,8 +8,7 @@ from tilewright import ops
 from tilewright.codegen.code import Element, dtype, llvm_type
 from tilewright.codegen.cpu.buffers import Arena, Buffer
 from tilewright.codegen.cpu.matmul import dot_function
-from tilewright.codegen.cpu.matmul_shape import DotShape, DotTarget
-from tilewright.codegen.cpu.matmul_shape import Element as DotElement
+from tilewright.codegen.cpu.matmul_shape import DotShape, DotTarget, DotType
 from tilewright.codegen.cpu.plan import dot_source, starts_at_zero
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.cpu.sort import sort_function
@@ -19,14 +18,14 @@ from tilewright.target import Host
 
 __all__ = ["WholeOps"]
 
-_DOT_ELEMENTS = {
-    "fp16": DotElement.HALF,
-    "bf16": DotElement.BFLOAT,
-    "fp32": DotElement.FLOAT,
-    "fp64": DotElement.DOUBLE,
-    "i8": DotElement.INT8,
-    "u8": DotElement.UINT8,
-    "i32": DotElement.INT32,
+_DOT_TYPES = {
+    "fp16": DotType.HALF,
+    "bf16": DotType.BFLOAT,
+    "fp32": DotType.FLOAT,
+    "fp64": DotType.DOUBLE,
+    "i8": DotType.INT8,
+    "u8": DotType.UINT8,
+    "i32": DotType.INT32,
 }
 
 
@@ -61,14 +60,14 @@ class WholeOps:
             self.code.line(f"call void @{name}({passed}, ptr {space})")
 
     def _dot_shape(self, op: ops.Dot, a: Buffer, b: Buffer, acc: Buffer, out: Buffer) -> DotShape:
-        def element(value: Value) -> DotElement:
-            return _DOT_ELEMENTS[dtype(value.type.element).name]
+        def type_of(value: Value) -> DotType:
+            return _DOT_TYPES[dtype(value.type.element).name]
 
         a_rows, a_transposed = _rows(a, dot_source(op.a) is not op.a)
         b_rows, b_transposed = _rows(b, dot_source(op.b) is not op.b)
         return DotShape(
             m=op.shape[-2], n=op.shape[-1], k=op.a.shape[-1],
-            a_type=element(op.a), b_type=element(op.b), acc_type=element(op),
+            a_type=type_of(op.a), b_type=type_of(op.b), acc_type=type_of(op),
             a_transposed=a_transposed, b_transposed=b_transposed,
             a_row_stride=a_rows, b_row_stride=b_rows,
             acc_in_row_stride=acc.strides[-2], acc_out_row_stride=out.strides[-2],
