@@ -5,7 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-__all__ = ["AMX_FEATURES", "CPU_BY_FEATURES", "Host", "vector_bits_of"]
+__all__ = [
+    "AMX_FEATURES",
+    "CPU_BY_FEATURES",
+    "Host",
+    "NvidiaTarget",
+    "nvidia_target",
+    "vector_bits_of",
+]
 
 AMX_FEATURES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 
@@ -69,3 +76,77 @@ class Host:
         facts = f"{self.triple};{self.cpu};{self.feature_string};{self.has_amx}"
         digest = hashlib.sha256(facts.encode()).hexdigest()
         return f"{self.architecture}-{self.cpu}-{digest[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaTarget:
+    """An NVIDIA GPU architecture that kernels are compiled for.
+
+    `architecture` is its name for LLVM and ptxas, `ptx_feature` the version of PTX that LLVM is
+    asked for. `shared_bytes` is how much shared memory a block may have. `product_types` are the
+    types that `mma.sync` multiplies. `has_stmatrix` and the like say what instructions there are.
+    """
+
+    architecture: str
+    compute_capability: tuple[int, int]
+    ptx_feature: str
+    shared_bytes: int
+    product_types: frozenset[str]
+    has_stmatrix: bool = False
+    has_wgmma: bool = False
+    has_tma: bool = False
+    warp_size: int = 32
+    max_registers: int = 255
+
+    @property
+    def triple(self) -> str:
+        """The target as LLVM names it."""
+        return "nvptx64-nvidia-cuda"
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs where generated code may differ: a part of cache keys."""
+        return f"nvidia-{self.architecture}-{self.ptx_feature}"
+
+
+_TURING_PRODUCTS = frozenset({"fp16", "i8", "u8"})
+_AMPERE_PRODUCTS = _TURING_PRODUCTS | {"bf16", "tf32", "fp64"}
+_ADA_PRODUCTS = _AMPERE_PRODUCTS | {"fp8e4nv", "fp8e5"}
+_KIB = 1024
+
+# The shared memory of a block is a multiprocessor's less the kilobyte that the driver keeps
+# (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+_NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
+    NvidiaTarget("sm_75", (7, 5), "+ptx83", 64 * _KIB, _TURING_PRODUCTS),
+    NvidiaTarget("sm_80", (8, 0), "+ptx83", 163 * _KIB, _AMPERE_PRODUCTS),
+    NvidiaTarget("sm_86", (8, 6), "+ptx83", 99 * _KIB, _AMPERE_PRODUCTS),
+    NvidiaTarget("sm_89", (8, 9), "+ptx83", 99 * _KIB, _ADA_PRODUCTS),
+    NvidiaTarget(
+        "sm_90a", (9, 0), "+ptx83", 227 * _KIB, _ADA_PRODUCTS,
+        has_stmatrix=True, has_wgmma=True, has_tma=True,
+    ),
+    NvidiaTarget(
+        "sm_100a", (10, 0), "+ptx88", 227 * _KIB, _ADA_PRODUCTS, has_stmatrix=True, has_tma=True
+    ),
+    NvidiaTarget(
+        "sm_120a", (12, 0), "+ptx88", 99 * _KIB, _ADA_PRODUCTS, has_stmatrix=True, has_tma=True
+    ),
+)  # fmt: skip
+
+
+def nvidia_target(major: int, minor: int) -> NvidiaTarget | None:
+    """Return the best target for a GPU of this compute capability, None for one that is too old.
+
+    Later minor versions run what earlier ones do, except for what is special to an architecture.
+    """
+    fitting = [
+        target
+        for target in _NVIDIA_TARGETS
+        if target.compute_capability == (major, minor)
+        or (
+            target.compute_capability < (major, minor)
+            and target.compute_capability[0] == major
+            and not target.architecture.endswith("a")
+        )
+    ]
+    return max(fitting, key=lambda target: target.compute_capability, default=None)

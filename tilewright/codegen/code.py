@@ -216,7 +216,9 @@ def _argument_type(argument: str) -> str:
     if argument.startswith("<"):
         return argument[: argument.index(">") + 1]
     words = argument.split()
-    return " ".join(words[:3]) if words[1:2] == ["align"] else words[0]
+    if words[1:2] == ["align"]:
+        return " ".join(words[:3])
+    return " ".join(words[:2]) if words[1:] and words[1].startswith("addrspace") else words[0]
 
 
 def dtype(element: ElementType) -> DType:

@@ -28,7 +28,10 @@ from tilewright.passes.scalarize_inductions import scalarize_inductions
 from tilewright.passes.simplify import simplify
 from tilewright.passes.step import Observer, Step
 
-__all__ = ["PASSES", "PREPARE_FOR_CPU", "Pass", "optimize", "prepare_for_cpu", "run_passes"]
+__all__ = [
+    "PASSES", "PREPARE_FOR_CPU", "PREPARE_FOR_GPU", "Pass", "optimize", "prepare_for_cpu",
+    "prepare_for_gpu", "run_passes",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,9 @@ PREPARE_FOR_CPU: tuple[Pass, ...] = (
 )
 """What the CPU target runs afterwards: ops that it does not generate become others."""
 
+PREPARE_FOR_GPU: tuple[Pass, ...] = PREPARE_FOR_CPU
+"""What GPU targets run afterwards."""
+
 
 def _check_order(passes: Sequence[Pass]) -> None:
     earlier: set[str] = set()
@@ -114,6 +120,7 @@ def _check_order(passes: Sequence[Pass]) -> None:
 
 _check_order(PASSES)
 _check_order(PASSES + PREPARE_FOR_CPU)
+_check_order(PASSES + PREPARE_FOR_GPU)
 
 
 def optimize(function: Function, *, observers: Sequence[Observer] = ()) -> Function:
@@ -124,6 +131,11 @@ def optimize(function: Function, *, observers: Sequence[Observer] = ()) -> Funct
 def prepare_for_cpu(function: Function, *, observers: Sequence[Observer] = ()) -> Function:
     """Run the passes that lead from an optimized function to what the CPU target generates."""
     return run_passes(function, PREPARE_FOR_CPU, "prepare_for_cpu", observers)
+
+
+def prepare_for_gpu(function: Function, *, observers: Sequence[Observer] = ()) -> Function:
+    """Run the passes that lead from an optimized function to what GPU targets generate."""
+    return run_passes(function, PREPARE_FOR_GPU, "prepare_for_gpu", observers)
 
 
 def run_passes(

@@ -217,7 +217,7 @@ def test_a_load_sees_the_stores_of_other_threads():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("num_warps", [1, 4, 8])
+@pytest.mark.parametrize("num_warps", [2, 4, 8])
 def test_matmul(target, num_warps):
     m, n, k = 70, 50, 90
     a, b = small_integers((m, k), np.float16), small_integers((k, n), np.float16, 1)

@@ -1,0 +1,1 @@
+"""The lowering that GPUs have in common: tiles in registers, by layouts."""

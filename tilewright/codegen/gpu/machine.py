@@ -1,0 +1,57 @@
+"""What the lowering for GPUs asks of an architecture: the instructions it has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["GpuMachine"]
+
+
+class GpuMachine(Protocol):
+    """Writes instructions. Words are i32 values unless said otherwise; addresses are pointers."""
+
+    warp_size: int
+    shared_limit: int
+    has_stmatrix: bool
+    has_ldmatrix: bool
+
+    def thread_number(self) -> str:
+        """Return the number of the thread in its block."""
+
+    def program_number(self, axis: int) -> str:
+        """Return the place of the block in the grid."""
+
+    def program_count(self, axis: int) -> str:
+        """Return the extent of the grid."""
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block, and see what they have written."""
+
+    def warp_barrier(self) -> None:
+        """Wait for all threads of the warp, and see what they have written."""
+
+    def shuffle_xor(self, word: str, mask: int) -> str:
+        """Return the word of the lane whose number differs by `mask`."""
+
+    def shuffle_from(self, word: str, lane: str) -> str:
+        """Return the word of another lane."""
+
+    def masked_load(
+        self, address: str, flag: str, word_bits: int, others: Sequence[str]
+    ) -> list[str]:
+        """Load consecutive words where the flag holds; elsewhere they are `others`."""
+
+    def masked_store(self, address: str, flag: str, word_bits: int, words: Sequence[str]) -> None:
+        """Store consecutive words where the flag holds."""
+
+    def masked_shared_store(
+        self, address: str, flag: str, word_bits: int, words: Sequence[str]
+    ) -> None:
+        """Store consecutive words to shared memory where the flag holds."""
+
+    def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
+        """Load 8x8 matrices of 16 bits from shared memory, a word of each to a lane."""
+
+    def store_matrices(self, address: str, words: Sequence[str], *, transposed: bool) -> None:
+        """Store 8x8 matrices of 16 bits to shared memory, a word of each from a lane."""

@@ -1,0 +1,152 @@
+"""Loads and stores of tiles and scalars in the user's memory.
+
+A tile is moved in vectors, up to 16 bytes an instruction. Lanes that are masked out touch no
+memory: an instruction carries the mask as its predicate, so there are no branches.
+"""
+
+from __future__ import annotations
+
+from tilewright import ops
+from tilewright.codegen.code import Element, constant_text
+from tilewright.codegen.gpu.placement import Access, Placement, access_width
+from tilewright.codegen.gpu.pull import Puller, Resident
+from tilewright.codegen.gpu.words import (
+    from_words,
+    load_words,
+    moved_bits,
+    store_words,
+    to_words,
+    word_size,
+)
+from tilewright.layout import (
+    LinearLayout,
+    contiguous_elements,
+    memory_vectors,
+    register_copies,
+)
+
+__all__ = ["GlobalMemory", "global_address"]
+
+_GLOBAL = "ptr addrspace(1)"
+
+
+def global_address(puller: Puller, address: Element) -> str:
+    """Return an address as one in the memory of the device."""
+    return puller.code.assign(f"addrspacecast ptr {address.text} to {_GLOBAL}", address.level)
+
+
+class GlobalMemory:
+    """Writes the accesses of one function."""
+
+    def __init__(self, puller: Puller, placement: Placement) -> None:
+        self.puller, self.placement = puller, placement
+        self.code = puller.code
+
+    # -- tiles ------------------------------------------------------------------------------------
+
+    def load(self, op: ops.Load) -> None:
+        """Load a tile into registers of its own."""
+        puller = self.puller
+        layout = self.placement.of_access(op)
+        puller.shared.before_access(op.pointer, writes=op.volatile)
+        elements: dict[int, Element] = {}
+        for group in self._groups(op, layout):
+            for register, text in zip(group, self._load_group(op, layout, group), strict=True):
+                elements[register] = Element(text, 1, self.code.level)
+        copies = register_copies(layout)
+        puller.residents[op] = Resident(layout, tuple(elements[first] for first in copies))
+
+    def store(self, op: ops.Store) -> None:
+        """Store a tile; of places that hold the same element one stores it."""
+        puller = self.puller
+        layout = self.placement.of_access(op)
+        free = layout.free_masks()
+        lane_bits = puller.machine.warp_size.bit_length() - 1
+        first = puller.threads.is_first(free["lane"], free["warp"], lane_bits)
+        groups = self._groups(op, layout)
+        pulled = [
+            ([puller.pull(op.value, layout, r).text for r in group], self._place(op, layout, group))
+            for group in groups
+        ]
+        puller.shared.before_access(op.pointer, writes=True)
+        for texts, (address, mask) in pulled:
+            self._store_words(op, texts, address, puller.both(mask, first))
+
+    def _groups(self, op: Access, layout: LinearLayout) -> tuple[tuple[int, ...], ...]:
+        """The registers that one instruction moves."""
+        facts = self.placement.facts
+        axes = range(len(op.pointer.shape))
+        widths = [
+            min(access_width(facts, op, axis), contiguous_elements(layout, axis)) for axis in axes
+        ]
+        axis = max(axes, key=lambda a: widths[a])
+        return memory_vectors(layout, axis, widths[axis])
+
+    def _place(
+        self, op: ops.Load | ops.Store, layout: LinearLayout, group: tuple[int, ...]
+    ) -> tuple[str, Element | None]:
+        """The address of a group, and whether it takes part."""
+        puller = self.puller
+        address = global_address(puller, puller.pull(op.pointer, layout, group[0]))
+        mask = puller.inside(op.pointer, layout, group[0])
+        if op.mask is not None:
+            mask = puller.both(mask, puller.pull(op.mask, layout, group[0]))
+        return address, mask
+
+    def _load_group(self, op: ops.Load, layout: LinearLayout, group: tuple[int, ...]) -> list[str]:
+        others: list[Element] = []
+        if op.other is not None:
+            others = [self.puller.pull(op.other, layout, register) for register in group]
+        return self._load_words(op, len(group), *self._place(op, layout, group), others)
+
+    def _load_words(
+        self,
+        op: ops.Load,
+        count: int,
+        address: str,
+        mask: Element | None,
+        others: list[Element],
+    ) -> list[str]:
+        code, element = self.code, op.type.element
+        if mask is None:
+            flags = "volatile " if op.volatile else ""
+            return load_words(code, address, element, count, _GLOBAL, flags)
+        total = count * moved_bits(element)
+        word = word_size(total)
+        texts = [e.text for e in others] or [constant_text(0, element)] * count
+        instead = to_words(code, texts, element, word)
+        words = self.puller.machine.masked_load(address, mask.text, word, instead)
+        return from_words(code, words, element, word, count)
+
+    def _store_words(
+        self, op: ops.Store, texts: list[str], address: str, mask: Element | None
+    ) -> None:
+        element = op.value.type.element
+        word = word_size(len(texts) * moved_bits(element))
+        words = to_words(self.code, texts, element, word)
+        if mask is None:
+            store_words(self.code, address, word, words, _GLOBAL)
+        else:
+            self.puller.machine.masked_store(address, mask.text, word, words)
+
+    # -- scalars ----------------------------------------------------------------------------------
+
+    def load_scalar(self, op: ops.Load) -> None:
+        """Load a scalar, which all threads then have."""
+        puller = self.puller
+        puller.shared.before_access(op.pointer, writes=op.volatile)
+        address = global_address(puller, puller.scalar(op.pointer))
+        mask = None if op.mask is None else puller.scalar(op.mask)
+        others = [] if op.other is None else [puller.scalar(op.other)]
+        (text,) = self._load_words(op, 1, address, mask, others)
+        puller.scalars[op] = Element(text, 1, self.code.level)
+
+    def store_scalar(self, op: ops.Store) -> None:
+        """Store a scalar: one thread does."""
+        puller = self.puller
+        puller.shared.before_access(op.pointer, writes=True)
+        address = global_address(puller, puller.scalar(op.pointer))
+        mask = None if op.mask is None else puller.scalar(op.mask)
+        only = self.code.assign(f"icmp eq i32 {puller.threads.number}, 0", 0)
+        flag = puller.both(mask, Element(only, 1, 0))
+        self._store_words(op, [puller.scalar(op.value).text], address, flag)

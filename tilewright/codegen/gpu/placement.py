@@ -1,0 +1,211 @@
+"""Choosing layouts: where the tiles live that are more than recipes.
+
+Accesses to memory get blocked layouts. Along the axis where addresses are consecutive each thread
+holds as many elements as one instruction moves; lanes go along that axis next, warps along the
+others, so that a row is reduced within a warp where it can be. Accesses of one shape and order
+share a layout, whatever the size of their elements: then values meet without moving.
+
+Everything else follows: a reduction leaves a slice, a product has the layout of its accumulator,
+and what a loop carries lives where the loop computes it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright import ops
+from tilewright.codegen.gpu.products import ProductShape, product_of
+from tilewright.codegen.gpu.views import padded
+from tilewright.codegen.uses import Uses, defining_op
+from tilewright.errors import InternalError
+from tilewright.ir.core import Function, Op, Param, Value
+from tilewright.layout import LinearLayout
+from tilewright.layout.blocked import blocked, slice_of
+from tilewright.ops.memory import pointee
+from tilewright.passes.axis_info import AxisInfo
+from tilewright.target import NvidiaTarget
+
+__all__ = ["Access", "Placement", "access_width"]
+
+_VECTOR_BYTES = 16
+Access = ops.Load | ops.Store | ops.AtomicRmw | ops.AtomicCas
+
+
+def access_width(facts: AxisInfo, op: Access, axis: int) -> int:
+    """Return how many consecutive elements along `axis` one instruction may move."""
+    if isinstance(op, ops.AtomicRmw | ops.AtomicCas):
+        return 1
+    itemsize = pointee(op, op.pointer).itemsize
+    along = facts.axes(op.pointer)[axis]
+    size = op.pointer.shape[axis]
+    run = along.contiguity if along.contiguity < size else padded((size,))[0]
+    width = min(run & -run, max(1, along.divisibility // itemsize), _VECTOR_BYTES // itemsize)
+    if size & size - 1:  # the end of the tile must not cut a vector
+        width = min(width, size & -size)
+    if op.mask is not None:
+        constancy = facts.constancy(op.mask, axis)
+        if constancy < size:
+            width = min(width, constancy & -constancy)
+    return max(1, width)
+
+
+class Placement:
+    """The layouts of one function's tiles."""
+
+    def __init__(
+        self, function: Function, facts: AxisInfo, uses: Uses, target: NvidiaTarget, num_warps: int
+    ) -> None:
+        self.facts, self.uses, self.target, self.num_warps = facts, uses, target, num_warps
+        self._homes: dict[Value, LinearLayout] = {}
+        self._open: set[Value] = set()
+        self._carriers: dict[Value, tuple[Op, int]] = {}
+        self._per_thread: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        for op in function.body.walk():
+            self._note(op)
+
+    def _note(self, op: Op) -> None:
+        if isinstance(op, ops.For | ops.While):
+            skipped = 1 if isinstance(op, ops.For) else 0
+            for region in op.regions:
+                for i, param in enumerate(region.params[skipped:]):
+                    self._carriers[param] = op, i
+        if isinstance(op, Access) and op.pointer.shape:
+            key = padded(op.pointer.shape), self._order(op)
+            width = access_width(self.facts, op, key[1][0])
+            self._per_thread[key] = max(self._per_thread.get(key, 1), width)
+
+    # -- accesses ---------------------------------------------------------------------------------
+
+    def _order(self, op: Access) -> tuple[int, ...]:
+        """The axes, those along which more addresses follow each other first."""
+        axes = range(len(op.pointer.shape))
+        runs = self.facts.axes(op.pointer)
+        return tuple(sorted(axes, key=lambda axis: (-runs[axis].contiguity, -axis)))
+
+    def of_access(self, op: Access) -> LinearLayout:
+        """Return the layout in which an access is made."""
+        shape, order = padded(op.pointer.shape), self._order(op)
+        return self.blocked(shape, order, self._per_thread[shape, order])
+
+    def blocked(
+        self, shape: tuple[int, ...], order: tuple[int, ...], per_thread: int = 1
+    ) -> LinearLayout:
+        """Return a layout with `per_thread` neighbours along `order[0]` in each thread."""
+        lanes = self.target.warp_size
+        threads = lanes * self.num_warps
+        sizes, lane_sizes, warp_sizes = ([1] * len(shape) for _ in range(3))
+        first = order[0]
+        sizes[first] = min(per_thread, shape[first], max(1, prod(shape) // threads))
+        for axis in order:
+            lane_sizes[axis] = min(lanes, max(1, shape[axis] // sizes[axis]))
+            lanes //= lane_sizes[axis]
+        lane_sizes[order[-1]] *= lanes
+        warps = self.num_warps
+        for axis in reversed(order):
+            covered = sizes[axis] * lane_sizes[axis]
+            warp_sizes[axis] = min(warps, max(1, shape[axis] // covered))
+            warps //= warp_sizes[axis]
+        warp_sizes[order[-1]] *= warps
+        return blocked(shape, sizes, lane_sizes, warp_sizes, order)
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def home(self, value: Value) -> LinearLayout:
+        """Return where a tile lives that is more than a recipe."""
+        if value not in self._homes:
+            found = self._find_home(value)
+            if found is None:
+                raise InternalError(f"no layout for {value.type}")
+            self._homes[value] = found
+        return self._homes[value]
+
+    def of_elements(self, value: Value) -> LinearLayout:
+        """Return where all elements of a tile are best computed."""
+        return self._wanted(value) or self._default(value)
+
+    def of_reduction(self, op: ops.Reduce) -> LinearLayout:
+        """Return where the inputs of a reduction are combined.
+
+        A function that is not commutative needs the elements of a line in order: neighbours in the
+        registers of a thread, then between lanes, then between warps.
+        """
+        layout = self.of_elements(op.inputs[0])
+        if op.commutative or _keeps_order(layout, op.axis):
+            return layout
+        shape = padded(op.inputs[0].shape)
+        others = (axis for axis in reversed(range(len(shape))) if axis != op.axis)
+        return self.blocked(shape, (op.axis, *others), shape[op.axis])
+
+    def _default(self, value: Value) -> LinearLayout:
+        shape = padded(value.shape)
+        return self.blocked(shape, tuple(reversed(range(len(shape)))))
+
+    def _find_home(self, value: Value) -> LinearLayout | None:
+        if isinstance(value, Param):
+            return self._carried(*self._carriers[value])
+        op = defining_op(value)
+        match op:
+            case ops.Load() | ops.AtomicRmw() | ops.AtomicCas():
+                return self.of_access(op)
+            case ops.Reduce():
+                return slice_of(self.of_reduction(op), op.axis)
+            case ops.Dot():
+                return self.product(op).accumulator
+            case ops.For() | ops.While():
+                return self._carried(op, op.results.index(value))
+            case ops.If():
+                number = op.results.index(value)
+                arms = (arm.yields[number] for arm in (op.then, op.orelse))
+                return next(filter(None, map(self._wanted, arms)), self._default(value))
+        return self._default(value)
+
+    def _carried(self, op: Op, number: int) -> LinearLayout | None:
+        """The layout of what a loop carries: that in which the loop computes it, if any."""
+        assert isinstance(op, ops.For | ops.While)
+        result = op.results[number]
+        if result in self._homes:
+            return self._homes[result]
+        if result in self._open:
+            return None
+        self._open.add(result)
+        found = self._wanted(op.body.yields[number]) or self._wanted(op.inits[number])
+        self._open.discard(result)
+        self._homes[result] = found or self._default(result)
+        return self._homes[result]
+
+    def _wanted(self, value: Value) -> LinearLayout | None:
+        """The layout of the first tile of the same shape that computing `value` ends at."""
+        seen: set[Value] = set()
+        found: list[LinearLayout] = []
+        for leaf, same_index in self.uses.leaves((value,)):
+            if not same_index or leaf.shape != value.shape or not leaf.shape or leaf in seen:
+                continue
+            seen.add(leaf)
+            layout = self._homes.get(leaf) or self._find_home(leaf)
+            if layout is not None:
+                if isinstance(defining_op(leaf), ops.Dot):
+                    return layout
+                found.append(layout)
+        return max(found, key=_spread, default=None)
+
+    def product(self, op: ops.Dot) -> ProductShape:
+        """Return how a product is computed."""
+        return product_of(op, self.target, self.num_warps, chained=self._is_chained(op))
+
+    def _is_chained(self, op: ops.Dot) -> bool:
+        """Whether another product stands beside it, which then reads what this one leaves."""
+        neighbours = self.uses.block_of[op].ops
+        return any(isinstance(other, ops.Dot) and other is not op for other in neighbours)
+
+
+def _keeps_order(layout: LinearLayout, axis: int) -> bool:
+    """Whether steps along an axis get longer from registers to lanes to warps."""
+    name = f"dim{axis}"
+    places = ("register", "lane", "warp")
+    steps = [basis[name] for place in places for basis in layout.bases(place) if basis[name]]
+    return steps == sorted(steps)
+
+
+def _spread(layout: LinearLayout) -> int:
+    """How many different elements the threads hold: fewer copies are better."""
+    return layout.rank

@@ -1,0 +1,284 @@
+"""Computing one element of a tile where a thread needs it.
+
+`Puller.pull(value, layout, register)` writes the code for the element of `value` that the layout
+puts into this register of the thread, calling itself for the operands: a chain of elementwise ops
+is straight-line code. Ops that only move elements hand on another layout. What has been computed
+is found again, so the registers of one layout are computed once, for all that need them.
+
+A tile that lives in registers of its own is a *resident*: it ends the recursion. Pulled in another
+layout it is converted, all of it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tilewright import ops
+from tilewright.codegen.arithmetic import lower
+from tilewright.codegen.code import Code, Element, constant_text, dtype, llvm_type, memory_type
+from tilewright.codegen.gpu.convert import Staged, convert, stage
+from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.gpu.shared import Shared
+from tilewright.codegen.gpu.threads import Threads, register_offset, thread_columns
+from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
+from tilewright.codegen.uses import Uses
+from tilewright.errors import InternalError, Unsupported
+from tilewright.ir.core import Op, Result, Value
+from tilewright.ir.types import PointerType
+from tilewright.layout import LinearLayout, register_copies
+from tilewright.ops.memory import pointee as pointee_of
+
+__all__ = ["Puller", "Resident"]
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A tile in registers: an element for each register of the layout."""
+
+    layout: LinearLayout
+    elements: tuple[Element, ...]
+
+
+class Puller:
+    """Writes the elements of tiles on demand."""
+
+    def __init__(self, code: Code, machine: GpuMachine, uses: Uses) -> None:
+        self.code, self.machine, self.uses = code, machine, uses
+        self.threads = Threads(code, machine)
+        self.shared = Shared(code, machine)
+        self.scalars: dict[Value, Element] = {}
+        self.residents: dict[Value, Resident] = {}
+        self._staged: dict[tuple[Value, LinearLayout], Staged | None] | None = None
+        self._pulled: dict[Value, list[LinearLayout]] = {}
+
+    # -- elements of values -----------------------------------------------------------------------
+
+    def scalar(self, value: Value) -> Element:
+        """Return a scalar, which has been computed before (constants are literals)."""
+        if value in self.scalars:
+            return self.scalars[value]
+        if isinstance(value, ops.Full):
+            return Element(constant_text(value.value, value.of.element), 1, 0)
+        location = value.location if isinstance(value, Op) else None
+        raise InternalError(f"scalar {value} has not been computed", location=location)
+
+    def pull(self, value: Value, layout: LinearLayout, register: int) -> Element:
+        """Return the element of `value` in a register of `layout`."""
+        if not value.shape:
+            return self.scalar(value)
+        register = register_copies(layout)[register]
+        key = (value, layout, register)
+        known = self.code.lookup(key)
+        if known is None:
+            known = self.code.remember(key, self._element(value, layout, register))
+        return known
+
+    def pull_all(self, value: Value, layout: LinearLayout) -> tuple[Element, ...]:
+        """Return the elements of all registers."""
+        registers = range(layout.input_size("register"))
+        return tuple(self.pull(value, layout, register) for register in registers)
+
+    def _element(self, value: Value, layout: LinearLayout, register: int) -> Element:
+        resident = self.residents.get(value) or self._computed_elsewhere(value, layout)
+        if resident is None:
+            return self._compute(value, layout, register)
+        if resident.layout == layout:
+            return resident.elements[register]
+        if self._staged is not None:
+            staged = self._stage(value, resident, layout)
+            if staged is not None:
+                return staged[register]
+        key = ("converted", value, layout)
+        first = self.code.lookup((*key, 0))
+        if first is None:
+            moved = convert(self, resident.elements, value.type.element, resident.layout, layout)
+            for number, element in enumerate(moved):
+                self.code.remember((*key, number), element)
+        found = self.code.lookup((*key, register))
+        assert found is not None
+        return found
+
+    @contextmanager
+    def lazily(self) -> Iterator[None]:
+        """Inside, what comes through shared memory is loaded when it is pulled, and not before.
+
+        Products pull their operands step by step, and so need not hold all of them.
+        """
+        staged: dict[tuple[Value, LinearLayout], Staged | None] = {}
+        self._staged = staged
+        yield
+        self._staged = None
+        for tile in staged.values():
+            if tile is not None:
+                tile.release()
+
+    def _stage(self, value: Value, resident: Resident, layout: LinearLayout) -> Staged | None:
+        assert self._staged is not None
+        key = (value, layout)
+        if key not in self._staged:
+            element = value.type.element
+            made = stage(self, resident.elements, element, resident.layout, layout)
+            self._staged[key] = made
+        return self._staged[key]
+
+    def _computed_elsewhere(self, value: Value, layout: LinearLayout) -> Resident | None:
+        """Return a tile that was computed in another layout, where moving it is cheaper."""
+        layouts = self._pulled.setdefault(value, [])
+        if layout not in layouts:
+            layouts.append(layout)
+        if len(layouts) == 1 or not self.uses.is_expensive(value):
+            return None
+        for other in layouts:
+            if other == layout:
+                continue
+            copies = register_copies(other)
+            known = [self.code.lookup((value, other, register)) for register in copies]
+            elements = tuple(element for element in known if element is not None)
+            if len(elements) == len(known):
+                return Resident(other, elements)
+        return None
+
+    def _compute(self, value: Value, layout: LinearLayout, register: int) -> Element:
+        match value:
+            case ops.Full():
+                return Element(constant_text(value.value, value.of.element), 1, 0)
+            case ops.Arange(start=start):
+                return self._add(self.threads.coordinate(layout, 0, register), start)
+            case Result(op=ops.Split(x=x), index=half):
+                return self.pull(x, split_layout(layout), 2 * register + half)
+            case ops.Join(x=x, y=y):
+                return self._joined(value, (x, y), layout, register)
+            case ops.Cat(x=x, y=y):
+                return self._concatenated(value, (x, y), layout, register)
+            case ops.PointerAdd() if register:
+                stepped = self._stepped(value, layout, register)
+                if stepped is not None:
+                    return stepped
+        if not isinstance(value, Op):
+            raise InternalError(f"cannot compute {value}")
+        inner = operand_layout(value, layout)
+        if inner is not None:
+            return self.pull(value.operands[0], inner, register)
+        return self.apply(value, [self.pull(v, layout, register) for v in value.operands])
+
+    def apply(self, op: Op, elements: list[Element]) -> Element:
+        """Write an elementwise op."""
+        if isinstance(op, ops.PointerAdd):
+            return self.pointer_add(op, *elements)
+        if isinstance(op, ops.Gather):
+            raise Unsupported("gather on a GPU", location=op.location)
+        level = max((e.level for e in elements), default=0)
+        return Element(lower(self.code, op, [e.text for e in elements], 1, level), 1, level)
+
+    def pointer_add(self, op: ops.PointerAdd, pointer: Element, offset: Element) -> Element:
+        """Advance by elements of the pointee."""
+        kind = dtype(op.offset.type.element)
+        level, text = max(pointer.level, offset.level), offset.text
+        if kind.primitive_bitwidth < 64:
+            extend = "sext" if kind.is_int_signed() else "zext"
+            text = self.code.assign(f"{extend} {llvm_type(kind)} {text} to i64", offset.level)
+        pointee = memory_type(pointee_of(op, op.pointer))
+        return Element(
+            self.code.assign(f"getelementptr {pointee}, ptr {pointer.text}, i64 {text}", level),
+            1,
+            level,
+        )
+
+    def _stepped(
+        self, value: ops.PointerAdd, layout: LinearLayout, register: int
+    ) -> Element | None:
+        """Return an address as a constant distance from that in register 0, where it is one.
+
+        That is so where addresses are evenly spaced and the register's part of the coordinate adds
+        to the thread's.
+        """
+        element = value.type.element
+        assert isinstance(element, PointerType)
+        distance = 0
+        for axis in range(len(value.shape)):
+            step = register_offset(layout, axis, register)
+            if not step:
+                continue
+            stride = self.uses.facts.stride(value, axis)
+            if stride is None or stride.scalar is not None:
+                return None
+            if any(column & step for column in thread_columns(layout, axis)):
+                return None
+            distance += step * stride.factor * element.element_ty.itemsize
+        first = self.pull(value, layout, 0)
+        text = self.code.assign(f"getelementptr i8, ptr {first.text}, i64 {distance}", first.level)
+        return Element(text, 1, first.level)
+
+    def _add(self, element: Element, amount: int) -> Element:
+        if not amount:
+            return element
+        if element.text.isdigit():
+            return Element(str(int(element.text) + amount), 1, 0)
+        text = self.code.assign(f"add nsw i32 {element.text}, {amount}", element.level)
+        return Element(text, 1, element.level)
+
+    # -- two tiles side by side -------------------------------------------------------------------
+
+    def _joined(
+        self, value: ops.Join, sides: tuple[Value, Value], layout: LinearLayout, register: int
+    ) -> Element:
+        last = len(value.shape) - 1
+        return self._either(value, sides, layout, without(layout, last), register, (last, 1))
+
+    def _concatenated(
+        self, value: ops.Cat, sides: tuple[Value, Value], layout: LinearLayout, register: int
+    ) -> Element:
+        half = value.x.shape[value.axis]
+        if value.x.shape != value.y.shape or half & half - 1:
+            raise Unsupported(
+                f"cat of {list(value.x.shape)} and {list(value.y.shape)} on a GPU",
+                location=value.location,
+                hint="both parts must have the same size, a power of two",
+            )
+        inner = cut(layout, padded(value.x.shape))
+        return self._either(value, sides, layout, inner, register, (value.axis, half))
+
+    def _either(
+        self,
+        value: Op,
+        sides: tuple[Value, Value],
+        layout: LinearLayout,
+        inner: LinearLayout,
+        register: int,
+        place: tuple[int, int],
+    ) -> Element:
+        """Elements of the first side where a bit of a coordinate is 0, else of the second."""
+        axis, bit = place
+        if not any(column & bit for column in thread_columns(layout, axis)):
+            side = sides[bool(register_offset(layout, axis, register) & bit)]
+            return self.pull(side, inner, register)
+        where = self.threads.coordinate(layout, axis, register)
+        x, y = (self.pull(side, inner, register) for side in sides)
+        kept = self.code.assign(f"and i32 {where.text}, {bit}", where.level)
+        flag = self.code.assign(f"icmp eq i32 {kept}, 0", where.level)
+        level = max(where.level, x.level, y.level)
+        kind = llvm_type(value.operands[0].type.element)
+        text = self.code.assign(f"select i1 {flag}, {kind} {x.text}, {kind} {y.text}", level)
+        return Element(text, 1, level)
+
+    # -- the ends of tiles ------------------------------------------------------------------------
+
+    def inside(self, value: Value, layout: LinearLayout, register: int) -> Element | None:
+        """Return whether a register lies in a tile that was padded; None where it surely does."""
+        total: Element | None = None
+        for axis, (size, whole) in enumerate(zip(value.shape, padded(value.shape), strict=True)):
+            if size == whole:
+                continue
+            where = self.threads.coordinate(layout, axis, register)
+            text = self.code.assign(f"icmp ult i32 {where.text}, {size}", where.level)
+            total = self.both(total, Element(text, 1, where.level))
+        return total
+
+    def both(self, x: Element | None, y: Element | None) -> Element | None:
+        """Return whether two conditions hold; None stands for true."""
+        if x is None or y is None:
+            return x or y
+        level = max(x.level, y.level)
+        return Element(self.code.assign(f"and i1 {x.text}, {y.text}", level), 1, level)

@@ -1,0 +1,168 @@
+"""Shared memory and barriers: who has touched what since all threads last met.
+
+Memory is given out for one exchange at a time. Two exchanges use the same bytes only with a barrier
+between them, and a barrier is written only where memory that something still reads, or has
+written, is needed. The same barrier orders the accesses to the user's memory: a thread must see
+what another thread of the program has stored before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from tilewright.codegen.code import Code
+from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.uses import pointer_root
+from tilewright.ir.core import Value
+
+__all__ = ["SHARED", "Shared", "Span"]
+
+SHARED = "ptr addrspace(3)"
+
+_ALIGNMENT = 128
+_SMALL_BYTES = 16 << 10  # memory below this is not worth a barrier to save
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some bytes of shared memory."""
+
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+@dataclass
+class _Pending:
+    """What has been touched since the last barrier."""
+
+    spans: list[Span] = field(default_factory=list)
+    reads: list[Value] = field(default_factory=list)
+    writes: list[Value] = field(default_factory=list)
+
+    def joined(self, other: _Pending) -> _Pending:
+        return _Pending(
+            list(dict.fromkeys([*self.spans, *other.spans])),
+            list(dict.fromkeys([*self.reads, *other.reads])),
+            list(dict.fromkeys([*self.writes, *other.writes])),
+        )
+
+
+class Shared:
+    """Gives out shared memory and writes barriers."""
+
+    def __init__(self, code: Code, machine: GpuMachine) -> None:
+        self.code, self.machine = code, machine
+        self.size_bytes = 0
+        self._pending = _Pending()
+        self._held: list[Span] = []
+        self._seen: list[tuple[Value, bool]] = []  # accesses of the open loops, and whether writes
+
+    # -- shared memory ----------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> Span:
+        """Return bytes that nobody uses any more."""
+        size = -(-size // _ALIGNMENT) * _ALIGNMENT
+        taken = self._pending.spans
+        limit = min(max(self.size_bytes, 2 * size, _SMALL_BYTES), self.machine.shared_limit)
+        for start in (0, *sorted(span.end for span in taken)):
+            span = Span(start, size)
+            if span.end <= limit and not any(_overlap(span, other) for other in taken):
+                break
+        else:
+            self.barrier()
+            span = Span(0, size)
+        self._pending.spans.append(span)
+        self.size_bytes = max(self.size_bytes, span.end)
+        return span
+
+    @contextmanager
+    def held(self, span: Span) -> Iterator[None]:
+        """Keep a span in use inside, whatever barriers there are; it is read there."""
+        self.hold(span)
+        yield
+        self.release(span)
+
+    def hold(self, span: Span) -> None:
+        """Keep a span in use until it is released."""
+        self._held.append(span)
+
+    def release(self, span: Span) -> None:
+        """Let a span be given out again, behind another barrier."""
+        self._held.remove(span)
+
+    def barrier(self) -> None:
+        """Let all threads meet."""
+        self.machine.barrier()
+        self._pending = _Pending(list(self._held))
+
+    # -- the user's memory ------------------------------------------------------------------------
+
+    def before_access(self, pointer: Value, *, writes: bool) -> None:
+        """Order an access behind those before it that may be to the same addresses."""
+        pending = self._pending
+        others = [*pending.writes, *(pending.reads if writes else ())]
+        if not all(_apart(pointer, other) for other in others):
+            self.barrier()
+        (self._pending.writes if writes else self._pending.reads).append(pointer)
+        self._seen.append((pointer, writes))
+
+    # -- control flow -----------------------------------------------------------------------------
+
+    @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Write a loop inside; its body may run once, many times or never."""
+        before, outer = self._pending, self._seen
+        self._pending, self._seen = before.joined(_Pending()), []
+        yield
+        self._pending = before.joined(self._pending)
+        self._seen = outer + self._seen
+
+    def end_iteration(self) -> None:
+        """End the body of the loop: what it touched may be touched again by the next iteration."""
+        if self._pending.spans or _conflict(self._seen):
+            self.barrier()
+
+    @contextmanager
+    def branched(self) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+        """Write a branch inside, each arm inside what is handed out."""
+        before = self._pending
+        ends = [before]
+
+        @contextmanager
+        def arm() -> Iterator[None]:
+            self._pending = before.joined(_Pending())
+            yield
+            ends.append(self._pending)
+
+        yield arm
+        for end in ends:
+            self._pending = self._pending.joined(end)
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    return a.start < b.end and b.start < a.end
+
+
+def _apart(a: Value, b: Value, *, same_time: bool = True) -> bool:
+    """Whether two accesses use the same addresses thread by thread, or different arrays."""
+    if a is b and same_time and not a.shape:
+        return False
+    if a is b and same_time:
+        return True
+    roots = pointer_root(a), pointer_root(b)
+    return None not in roots and roots[0] is not roots[1]
+
+
+def _conflict(accesses: list[tuple[Value, bool]]) -> bool:
+    """Whether an access of one iteration may meet one of another."""
+    return any(
+        (first_writes or second_writes) and not _apart(first, second, same_time=False)
+        for first, first_writes in accesses
+        for second, second_writes in accesses
+    )

@@ -1,0 +1,107 @@
+"""The thread that runs the code, and where its registers lie in a tile.
+
+A coordinate is the part of the thread xor that of the register. The part of the thread is a linear
+function of the bits of its number (lane, then warp), written once, before everything else; that of
+the register is a constant.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tilewright.codegen.code import Code, Element
+from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.layout.linear import LinearLayout
+
+__all__ = ["Threads", "register_offset", "thread_columns"]
+
+
+@lru_cache(maxsize=4096)
+def thread_columns(layout: LinearLayout, axis: int) -> tuple[int, ...]:
+    """Return what each bit of the thread's number adds to a coordinate."""
+    name = f"dim{axis}"
+    return tuple(basis[name] for place in ("lane", "warp") for basis in layout.bases(place))
+
+
+@lru_cache(maxsize=65536)
+def register_offset(layout: LinearLayout, axis: int, register: int) -> int:
+    """Return what a register adds to a coordinate."""
+    return layout(register=register)[f"dim{axis}"] if register else 0
+
+
+class Threads:
+    """Linear functions of the number of the thread."""
+
+    def __init__(self, code: Code, machine: GpuMachine) -> None:
+        self.code = code
+        self.number = machine.thread_number()
+
+    def linear(self, columns: Sequence[int]) -> Element:
+        """Return the exclusive or of the columns of the bits that are set in the number."""
+        key = ("linear", tuple(columns))
+        known = self.code.lookup(key)
+        if known is None:
+            known = self.code.remember(key, Element(self._linear(columns), 1, 0))
+        return known
+
+    def _linear(self, columns: Sequence[int]) -> str:
+        """Bits that move by the same distance are taken together."""
+        masks: dict[int, int] = defaultdict(int)
+        for bit, column in enumerate(columns):
+            for target in range(column.bit_length()):
+                if column >> target & 1:
+                    masks[target - bit] |= 1 << bit
+        total, filled = "0", 0
+        for distance, mask in sorted(masks.items()):
+            term = self._shifted(mask, distance)
+            place = mask << distance if distance >= 0 else mask >> -distance
+            if total == "0":
+                total = term
+            else:
+                instruction = "xor" if filled & place else "or disjoint"
+                total = self.code.assign(f"{instruction} i32 {total}, {term}", 0)
+            filled |= place
+        return total
+
+    def _shifted(self, mask: int, distance: int) -> str:
+        code = self.code
+        kept = code.assign(f"and i32 {self.number}, {mask}", 0)
+        if distance > 0:
+            return code.assign(f"shl nuw nsw i32 {kept}, {distance}", 0)
+        return code.assign(f"lshr exact i32 {kept}, {-distance}", 0) if distance else kept
+
+    def offset(self, columns: Sequence[int], constant: int) -> Element:
+        """Return a linear function of the thread, xor a constant."""
+        part = self.linear(columns)
+        if not constant or part.text == "0":
+            return part if part.text != "0" else Element(str(constant), 1, 0)
+        touched = 0
+        for column in columns:
+            touched |= column
+        instruction = "xor" if touched & constant else "or disjoint"
+        key = ("offset", part.text, constant)
+        known = self.code.lookup(key)
+        if known is None:
+            text = self.code.assign(f"{instruction} i32 {part.text}, {constant}", 0)
+            known = self.code.remember(key, Element(text, 1, 0))
+        return known
+
+    def coordinate(self, layout: LinearLayout, axis: int, register: int) -> Element:
+        """Return where a register of this thread lies along an axis, an i32."""
+        columns = thread_columns(layout, axis)
+        return self.offset(columns, register_offset(layout, axis, register))
+
+    def is_first(self, free_lanes: int, free_warps: int, lane_bits: int) -> Element | None:
+        """Return whether none of these bits are set: None where there are none to be set."""
+        mask = free_lanes | free_warps << lane_bits
+        if not mask:
+            return None
+        key = ("first", mask)
+        known = self.code.lookup(key)
+        if known is None:
+            bits = self.code.assign(f"and i32 {self.number}, {mask}", 0)
+            text = self.code.assign(f"icmp eq i32 {bits}, 0", 0)
+            known = self.code.remember(key, Element(text, 1, 0))
+        return known

@@ -1,0 +1,53 @@
+"""What `ptxas` says of a PTX text, where a toolkit is installed; nothing needs it to run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import InternalError
+from tilewright.target import NvidiaTarget
+
+__all__ = ["Assembled", "assemble", "find_ptxas"]
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """Resources of a kernel, and the warnings of ptxas about serialised products (C75xx)."""
+
+    registers: int
+    spilled_bytes: int
+    stack_bytes: int
+    warnings: tuple[str, ...]
+
+
+def find_ptxas() -> str | None:
+    """Return the path of `ptxas`, if there is one."""
+    return shutil.which("ptxas")
+
+
+def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:
+    """Assemble a text for its target; raise `InternalError` with ptxas' words if that fails."""
+    with tempfile.TemporaryDirectory() as directory:
+        source, output = Path(directory, "kernel.ptx"), Path(directory, "kernel.cubin")
+        source.write_text(ptx, encoding="utf-8")
+        command = [ptxas, f"-arch={target.architecture}", "-v", str(source), "-o", str(output)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    said = done.stdout + done.stderr
+    if done.returncode:
+        raise InternalError(f"ptxas does not accept the generated PTX: {said.strip()}")
+    return Assembled(
+        _number(r"Used (\d+) registers", said),
+        _number(r"(\d+) bytes spill stores", said) + _number(r"(\d+) bytes spill loads", said),
+        _number(r"(\d+) bytes stack frame", said),
+        tuple(line for line in said.splitlines() if re.search(r"C75\d\d", line)),
+    )
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    return int(found[1]) if found else 0

@@ -1,0 +1,169 @@
+"""From an optimised tile function to PTX."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from tilewright.codegen.code import Code, Element, llvm_type
+from tilewright.codegen.gpu.block import BlockWriter
+from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.nvidia.instructions import ATTRIBUTES, PtxMachine
+from tilewright.codegen.uses import Uses
+from tilewright.errors import InternalError, Unsupported
+from tilewright.ir.core import Function
+from tilewright.passes.axis_info import analyze_axes
+from tilewright.target import NvidiaTarget
+
+__all__ = ["PtxKernel", "generate", "llvm_ir"]
+
+_MOST_WARPS = 32
+
+
+@dataclass(frozen=True)
+class PtxKernel:
+    """A kernel as PTX: one entry, a parameter for each of the function's, blocks of `num_warps`.
+
+    `shared_bytes` is the dynamic shared memory that a block needs.
+    """
+
+    ptx: str
+    llvm_ir: str
+    symbol: str
+    shared_bytes: int
+    num_warps: int
+
+
+def generate(function: Function, target: NvidiaTarget, num_warps: int = 4) -> PtxKernel:
+    """Compile a function that went through `passes.pipeline.prepare_for_gpu`.
+
+    Raises `Unsupported` for what this target has no code for, and where a block would need more
+    shared memory than there is.
+    """
+    if num_warps not in {1, 2, 4, 8, 16, _MOST_WARPS}:
+        raise Unsupported(
+            f"{num_warps} warps for a program",
+            location=function.location,
+            hint=f"num_warps is a power of two up to {_MOST_WARPS}",
+        )
+    text, symbol, shared_bytes = llvm_ir(function, target, num_warps)
+    if shared_bytes > target.shared_bytes:
+        raise Unsupported(
+            f"{function.name} needs {shared_bytes} bytes of shared memory, "
+            f"{target.architecture} has {target.shared_bytes}",
+            location=function.location,
+            hint="use smaller tiles",
+        )
+    return PtxKernel(_ptx(text, target), text, symbol, shared_bytes, num_warps)
+
+
+def llvm_ir(function: Function, target: NvidiaTarget, num_warps: int) -> tuple[str, str, int]:
+    """Return the LLVM module of a kernel, its symbol and how much shared memory it needs."""
+    symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
+    facts = analyze_axes(function)
+    uses = Uses(function, facts)
+    placement = Placement(function, facts, uses, target, num_warps)
+    code = Code()
+    writer = BlockWriter(code, PtxMachine(code, target), uses, placement)
+    parameters = []
+    for number, param in enumerate(function.params):
+        kind = llvm_type(param.type.element)
+        parameters.append(f"{'i8' if kind == 'i1' else kind} %p{number}")
+        text = f"%p{number}"
+        if kind == "i1":
+            text = code.assign(f"icmp ne i8 {text}, 0")
+        writer.puller.scalars[param] = Element(text, 1, 0)
+    writer.write(function.body)
+    module = _module(code, symbol, ", ".join(parameters), target, num_warps)
+    return module, symbol, writer.puller.shared.size_bytes
+
+
+def _module(code: Code, symbol: str, parameters: str, target: NvidiaTarget, num_warps: int) -> str:
+    # Constants and masks are computed as LLVM wrote them: nothing is contracted or flushed.
+    threads = num_warps * target.warp_size
+    body = "\n".join(f"  {line}" for line in (*code.allocas, *code.sections[0].lines))
+    declarations = "\n".join(code.declarations.values())
+    return f"""target datalayout = "{_data_layout(target)}"
+target triple = "{target.triple}"
+@shared = external addrspace(3) global [0 x i8], align 1024
+define ptx_kernel void @{symbol}({parameters}) #0 {{
+entry:
+{body}
+  ret void
+}}
+{declarations}
+attributes #0 = {{ nounwind "nvvm.reqntid"="{threads}" }}
+{ATTRIBUTES}"""
+
+
+# -- LLVM -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.set_option("tilewright", "-nvptx-short-ptr")
+
+
+def _target_machine(target: NvidiaTarget) -> llvm.TargetMachine:
+    _initialize()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.architecture, features=target.ptx_feature, opt=3
+    )
+
+
+@functools.cache
+def _data_layout(target: NvidiaTarget) -> str:
+    with _target_machine(target) as machine:
+        return str(machine.target_data)
+
+
+def _ptx(text: str, target: NvidiaTarget) -> str:
+    """Optimise a module and return its PTX.
+
+    The pass builder is made from the target machine: passes that know no divergence move barriers
+    and shuffles to where not all threads come by.
+    """
+    context = llvm.create_context()
+    try:
+        with _parse(text, context) as module, _target_machine(target) as machine:
+            _optimize(module, machine)
+            return _without_debug(str(machine.emit_assembly(module)))
+    finally:
+        context.close()
+
+
+def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
+    try:
+        module = llvm.parse_assembly(text, context)
+        module.verify()
+    except RuntimeError as error:
+        message = str(error).strip()
+        raise InternalError(f"LLVM does not accept the generated IR: {message}") from error
+    return module
+
+
+def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    manager = builder.getModulePassManager()
+    try:
+        manager.run(module, builder)
+    finally:
+        # llvmlite's own release of the pass manager is hidden by Python's method resolution.
+        llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(manager)
+        manager.detach()
+        builder.close()
+        options.close()
+
+
+def _without_debug(ptx: str) -> str:
+    """With `debug` in the target line ptxas does not overlap matrix products."""
+    return re.sub(r"^(\.target .*), debug$", r"\1", ptx, flags=re.MULTILINE)
