@@ -362,5 +362,7 @@ def test_configurations_compare_by_what_they_say():
     assert Config({"A": 1}) == Config({"A": 1})
     assert Config({"A": 1}) != Config({"A": 1}, num_warps=8)
     assert len({Config({"A": 1}), Config({"A": 1}), Config({"A": 2})}) == 2
+    either, other = Config({"A": 1, "B": 2}), Config({"B": 2, "A": 1})
+    assert len({either, other}) == 1
     assert str(Config({"A": 1})) == "A: 1, num_warps: 4, num_ctas: 1, num_stages: 3"
     assert trials.Trials.__doc__

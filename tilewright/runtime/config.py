@@ -45,4 +45,4 @@ class Config:
         return self.all_kwargs() == other.all_kwargs() and self.pre_hook == other.pre_hook
 
     def __hash__(self) -> int:
-        return hash((*self.all_kwargs().items(), self.pre_hook))
+        return hash((frozenset(self.all_kwargs().items()), self.pre_hook))
