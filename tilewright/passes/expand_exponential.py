@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.exponent import nearest_whole, scale
+from tilewright.passes.exponent import Whole, nearest_whole, scale
 from tilewright.passes.expression import Expression, horner
+from tilewright.passes.pairs import Pair, ordered_sum
 
-__all__ = ["exp2_fraction", "exp2_series", "expand_exp", "expand_exp2"]
+__all__ = ["exp2_fraction", "exp2_series", "exp_pair", "expand_exp", "expand_exp2"]
 
 LOG2_E = 1.4426950408889634
 
@@ -82,6 +83,17 @@ def expand_exp2(x: Expression) -> Expression:
     x = x.at_most(high).at_least(low)
     n = nearest_whole(x)
     return scale(exp2_fraction(x - n.value), n)
+
+
+def exp_pair(x: Pair) -> tuple[Pair, Whole]:
+    """Return m and a whole n with `e^x = m 2^n`, m between sqrt(1/2) and sqrt(2), to 2^-56."""
+    constants = _CONSTANTS[x.high.dtype.name]
+    n = nearest_whole(x.high, LOG2_E)
+    r = n.value.fma(-constants.ln2[0], x.high)  # exact
+    below = n.value.fma(-constants.ln2[1], x.low)
+    near_one = ordered_sum(r.constant(1.0), r)
+    rest = (r * r).fma(horner(r, constants.exp), below * near_one.high)
+    return Pair(near_one.high, near_one.low + rest), n
 
 
 def exp2_fraction(r: Expression) -> Expression:

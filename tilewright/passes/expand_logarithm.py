@@ -13,7 +13,7 @@ from math import inf, nan
 from tilewright.passes.exponent import split_exponent
 from tilewright.passes.expression import Expression, choose, horner
 
-__all__ = ["expand_log", "expand_log2"]
+__all__ = ["expand_log", "expand_log2", "with_special_cases"]
 
 LN2_FP32 = (
     0.6931471824645996  # so near to ln 2 that k times the error is below 0.05 ULP of the result
@@ -46,11 +46,11 @@ def expand_log(x: Expression) -> Expression:
     f = mantissa - 1.0
     if x.dtype.name == "fp32":
         square = f * f
-        return _with_special_cases(x, k.fma(LN2_FP32, square.fma(horner(f, LOG_FP32), f)))
+        return with_special_cases(x, k.fma(LN2_FP32, square.fma(horner(f, LOG_FP32), f)))
     half_square, correction = _log1p_parts(f)
     high, low = LN2_FP64
     tail = half_square - k.fma(low, correction)
-    return _with_special_cases(x, k.fma(high, f - tail))
+    return with_special_cases(x, k.fma(high, f - tail))
 
 
 def expand_log2(x: Expression) -> Expression:
@@ -59,7 +59,7 @@ def expand_log2(x: Expression) -> Expression:
     f = mantissa - 1.0
     if x.dtype.name == "fp32":
         rest = (f * f) * horner(f, LOG2_FP32)
-        return _with_special_cases(x, k + f.fma(LOG2_E_FP32, rest))
+        return with_special_cases(x, k + f.fma(LOG2_E_FP32, rest))
     # ln(1 + f) in two parts, times log2(e) in two parts, plus k in two parts.
     half_square, correction = _log1p_parts(f)
     high = f - half_square
@@ -68,7 +68,7 @@ def expand_log2(x: Expression) -> Expression:
     product = high * log2_e
     error = high.fma(log2_e, -product) + high.fma(log2_e_low, low * log2_e)
     total = k + product
-    return _with_special_cases(x, total + (((k - total) + product) + error))
+    return with_special_cases(x, total + (((k - total) + product) + error))
 
 
 def _log1p_parts(f: Expression) -> tuple[Expression, Expression]:
@@ -79,7 +79,7 @@ def _log1p_parts(f: Expression) -> tuple[Expression, Expression]:
     return half_square, s * (z.fma(horner(z, ATANH_FP64), half_square))
 
 
-def _with_special_cases(x: Expression, result: Expression) -> Expression:
+def with_special_cases(x: Expression, result: Expression) -> Expression:
     """Infinity and NaN stay, below 0 is NaN, and both zeros give -infinity."""
     result = choose(x < inf, result, x)
     result = choose(x < 0.0, nan, result)

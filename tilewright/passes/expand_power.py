@@ -8,11 +8,11 @@ as those of `expand_exponential`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, nan
 
 from tilewright.passes.expand_exponential import exp2_series
 from tilewright.passes.exponent import (
+    Whole,
     nearest_whole,
     power_of_two,
     scale,
@@ -21,8 +21,9 @@ from tilewright.passes.exponent import (
     with_flipped_sign,
 )
 from tilewright.passes.expression import Expression, choose, horner
+from tilewright.passes.pairs import Pair, constant_pair, ordered_sum
 
-__all__ = ["expand_pow", "expand_rsqrt"]
+__all__ = ["exp2_pair", "expand_pow", "expand_rsqrt", "log2_pair"]
 
 # log2(m) = s P(s^2), to 2^-37
 LOG2_SERIES = (
@@ -80,42 +81,27 @@ def _with_ends(x: Expression, log2: Expression) -> Expression:
     return choose(x.equals(0.0), -inf, choose(x < inf, log2, x))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The sum of two numbers, the second at most a unit in the last place of the first."""
-
-    high: Expression
-    low: Expression
-
-    def __mul__(self, other: _Pair) -> _Pair:
-        product = self.high * other.high
-        error = self.high.fma(other.high, -product)
-        error = self.high.fma(other.low, self.low.fma(other.high, error))
-        return _sum(product, error)
-
-
-def _sum(larger: Expression, smaller: Expression) -> _Pair:
-    """Return the exact sum of two numbers in order of magnitude (or the first 0)."""
-    total = larger + smaller
-    return _Pair(total, smaller - (total - larger))
-
-
 def _power_fp64(x: Expression, y: Expression) -> Expression:
-    log2 = _log2_pair(x)
+    log2 = log2_pair(x)
     product = y * log2.high
     # Beyond the range of results the rest is of no account, and may be NaN.
     is_far = abs(product) > 1100.0
     rest = choose(is_far, 0.0, y.fma(log2.low, y.fma(log2.high, -product)))
-    product = product.at_most(1100.0).at_least(-1100.0)
-    n = nearest_whole(product)
-    r = product - n.value
-    first, *series = exp2_series(x)
+    power, n = exp2_pair(Pair(product.at_most(1100.0).at_least(-1100.0), rest))
+    return scale(power, n)
+
+
+def exp2_pair(x: Pair) -> tuple[Expression, Whole]:
+    """Return m and a whole n with `2^x = m 2^n`, m between sqrt(1/2) and sqrt(2)."""
+    n = nearest_whole(x.high)
+    r = x.high - n.value
+    first, *series = exp2_series(r)
     slope = horner(r, (first, *series))
-    rest = (rest * first) * r.fma(slope, 1.0)
-    return scale(1.0 + r.fma(slope, rest), n)
+    rest = (x.low * first) * r.fma(slope, 1.0)
+    return 1.0 + r.fma(slope, rest), n
 
 
-def _log2_pair(x: Expression) -> _Pair:
+def log2_pair(x: Expression) -> Pair:
     """Base-2 logarithm of x >= 0 to about 2^-66 of its size."""
     k, mantissa = split_exponent(x)
     f = mantissa - 1.0
@@ -124,15 +110,15 @@ def _log2_pair(x: Expression) -> _Pair:
     inverse = 1.0 / divisor
     s_high = f * inverse
     remainder = (-s_high).fma(divisor_error, (-s_high).fma(divisor, f))
-    s = _Pair(s_high, remainder * inverse)
+    s = Pair(s_high, remainder * inverse)
     z = s * s
-    third = _sum(x.constant(THIRD[0]), z.high * horner(z.high, ATANH_SERIES))
-    cubic = z * _Pair(third.high, third.low + THIRD[1])
-    factor = _sum(x.constant(1.0), cubic.high)
-    log2 = s * _Pair(factor.high, factor.low + cubic.low)
-    log2 = log2 * _Pair(x.constant(TWO_OVER_LN2[0]), x.constant(TWO_OVER_LN2[1]))
-    total = _sum(k, log2.high)
-    return _Pair(_with_ends(x, total.high), total.low + log2.low)
+    third = ordered_sum(x.constant(THIRD[0]), z.high * horner(z.high, ATANH_SERIES))
+    cubic = z * Pair(third.high, third.low + THIRD[1])
+    factor = ordered_sum(x.constant(1.0), cubic.high)
+    log2 = s * Pair(factor.high, factor.low + cubic.low)
+    log2 = log2 * constant_pair(x, TWO_OVER_LN2)
+    total = ordered_sum(k, log2.high)
+    return Pair(_with_ends(x, total.high), total.low + log2.low)
 
 
 THIRD = (0.3333333333333333, 1.850371707708594e-17)

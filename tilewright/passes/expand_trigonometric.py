@@ -19,7 +19,7 @@ from itertools import pairwise
 from tilewright.passes.exponent import nearest_whole, with_flipped_sign
 from tilewright.passes.expression import Expression, choose, horner
 
-__all__ = ["expand_cos", "expand_sin"]
+__all__ = ["COS_FP64", "SIN_FP64", "expand_cos", "expand_sin", "reduce_fp64"]
 
 # The binary digits of 2/pi after the point.
 TWO_OVER_PI_BITS = 1216
@@ -106,7 +106,7 @@ SMALLEST_REDUCED = 0.7853981633974483  # pi/4: below, the argument is its own re
 
 
 def _sine_fp64(x: Expression, quarter_turns: int) -> Expression:
-    quarters, high, low = _reduce_fp64(abs(x))
+    quarters, high, low = reduce_fp64(abs(x))
     square = high * high
     sine = high + (square * high).fma(horner(square, SIN_FP64), low.fma(square * -0.5, low))
     half = square * 0.5
@@ -120,7 +120,7 @@ def _sine_fp64(x: Expression, quarter_turns: int) -> Expression:
     return with_flipped_sign(choose((quadrant & 1).differs(0), cosine, sine), sign)
 
 
-def _reduce_fp64(x: Expression) -> tuple[Expression, Expression, Expression]:
+def reduce_fp64(x: Expression) -> tuple[Expression, Expression, Expression]:
     """Return quarter turns (i64, modulo 4) and the rest in radians, in two parts, of an x >= 0."""
     fraction = _fraction_of_turn(x.bitcast("u64"))
     quarters = ((fraction.high >> 61) + 1) >> 1
