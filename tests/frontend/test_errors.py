@@ -11,7 +11,12 @@ import pytest
 
 import tilewright.language as tl
 from tests.frontend.harness import ir_of, kernel, run_eager
-from tilewright.errors import CompileError, LaunchError, TilewrightError
+from tilewright.errors import (
+    CompileError,
+    CompileTimeAssertionFailure,
+    LaunchError,
+    TilewrightError,
+)
 from tilewright.frontend.constexpr import constexpr
 
 LIMIT = 5
@@ -169,13 +174,8 @@ def runtime_constexpr(n):
 
 
 @kernel
-def takes_constant(BLOCK: tl.constexpr):
-    return tl.arange(0, BLOCK)
-
-
-@kernel
-def gives_runtime_value(n):
-    return takes_constant(n)
+def takes_anything(x: tl.constexpr):
+    return x + 1
 
 
 @kernel
@@ -361,16 +361,6 @@ an `if` on them
                               ^
         """,
     ),
-    (
-        gives_runtime_value,
-        """
-        +1: parameter `BLOCK` of `takes_constant` is tl.constexpr, but its argument is known only \
-when the kernel runs
-            return takes_constant(n)
-                   ^^^^^^^^^^^^^^^^^
-          try: pass a compile-time value, or remove tl.constexpr from `BLOCK`
-        """,
-    ),
 ]
 
 
@@ -407,7 +397,6 @@ EAGER_TOO = [
     global_number,
     undefined,
     runtime_constexpr,
-    gives_runtime_value,
 ]
 
 
@@ -524,8 +513,52 @@ def test_wrong_arguments_of_a_trace():
         ir_of(type_change)
     with pytest.raises(CompileError, match="has no parameter `m`"):
         ir_of(type_change, 3, m=4)
-    with pytest.raises(CompileError, match=r"is tl\.constexpr, but its argument is known only"):
-        ir_of(takes_constant, 3)
+
+
+def test_a_constexpr_parameter_of_a_callee_takes_any_value():
+    @kernel
+    def outer(n):
+        return takes_anything(n)
+
+    assert len(ir_of(outer, 3).body.yields) == 1
+
+
+def test_what_to_use_instead_of_a_host_function():
+    @kernel
+    def f(p):
+        tl.store(p, np.exp(tl.load(p)))
+
+    with pytest.raises(CompileError) as raised:
+        ir_of(f, np.ones(1, np.float32))
+    assert "tl.exp" in raised.value.hint
+
+
+def test_an_assertion_on_constants_is_checked_while_compiling():
+    @kernel
+    def f(n):
+        assert SIZE == 9, "nine"
+        return n
+
+    with pytest.raises(CompileTimeAssertionFailure, match="assert: nine"):
+        ir_of(f, 3)
+
+
+def test_print_takes_one_text():
+    @kernel
+    def f(n):
+        print(n, "and", 3)
+
+    with pytest.raises(CompileError, match="one text"):
+        ir_of(f, 3)
+
+
+def test_an_f_string_does_not_show_runtime_values():
+    @kernel
+    def f(n):
+        print(f"n = {n}")
+
+    with pytest.raises(CompileError, match="known only when the kernel runs"):
+        ir_of(f, 3)
 
 
 def test_assertions():

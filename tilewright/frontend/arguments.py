@@ -8,8 +8,6 @@ from typing import Any
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.definition import Definition
-from tilewright.frontend.parameters import Parameter
-from tilewright.frontend.structure import has_tensor
 
 __all__ = ["bind_arguments"]
 
@@ -42,7 +40,7 @@ def bind_arguments(
         else:
             missing.append(name)
             continue
-        bound[name] = _checked(function, parameter, unwrap(bound[name]))
+        bound[name] = unwrap(bound[name])
     _check_complete(function, missing, rest, left)
     return bound
 
@@ -62,13 +60,3 @@ def _check_complete(
             f"`{function.name}` has no parameter {names}",
             hint=f"its parameters are {', '.join(function.arg_names)}",
         )
-
-
-def _checked(function: Definition, parameter: Parameter, value: Any) -> Any:
-    if parameter.is_constexpr and has_tensor(value):
-        raise CompileError(
-            f"parameter `{parameter.name}` of `{function.name}` is tl.constexpr, but its argument "
-            "is known only when the kernel runs",
-            hint=f"pass a compile-time value, or remove tl.constexpr from `{parameter.name}`",
-        )
-    return value

@@ -67,10 +67,21 @@ class Calls(Expressions):
             raise CompileError(
                 f"`{name}` is not a kernel function, and it is given a value that is known only "
                 "when the kernel runs",
-                hint=f"decorate `{name}` with @tilewright.jit",
+                hint=_way_out(function, name),
             )
         result = function(*arguments, **named)
         return tuple(result) if isinstance(result, list) else result
+
+
+_ARRAY_LIBRARIES = {"numpy", "torch", "math", "jax", "cupy", "scipy", "cmath"}
+
+
+def _way_out(function: Any, name: str) -> str:
+    """Say what to call instead of a function that computes on the host."""
+    module = (getattr(function, "__module__", None) or type(function).__module__).partition(".")[0]
+    if module in _ARRAY_LIBRARIES:
+        return f"use the language's own function, tl.{name}, if there is one"
+    return f"decorate `{name}` with @tilewright.jit"
 
 
 def _takes_tensors(function: Any) -> bool:

@@ -15,7 +15,7 @@ from tilewright.frontend.definition import Definition
 from tilewright.frontend.pythonic import elements
 from tilewright.frontend.semantic import condition, logical_and, logical_not, logical_or, to_tensor
 from tilewright.frontend.structure import has_tensor
-from tilewright.frontend.tensor import Tensor
+from tilewright.frontend.tensor import Tensor, constant_array
 
 __all__ = ["Expressions", "apply_binary", "compare_values", "join_truths", "negate"]
 
@@ -217,6 +217,11 @@ class Expressions(Branches):
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> str:
         value = self.expression(node.value)
+        if isinstance(value, Tensor) and constant_array(value.value) is None:
+            raise CompileError(
+                "an f-string cannot show a value that is known only when the kernel runs",
+                hint='give it to print as an argument of its own: print("x =", x)',
+            )
         conversions: dict[int, Callable[[Any], str]] = {114: repr, 115: str, 97: ascii}
         convert = conversions.get(node.conversion)
         spec = "" if node.format_spec is None else self.expression(node.format_spec)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tilewright.errors import CompileError
+from tilewright.errors import CompileError, CompileTimeAssertionFailure
 from tilewright.frontend.expressions import apply_binary
 from tilewright.frontend.frame import BREAK, CONTINUE, FLAGS, RESULT, RETURN
 from tilewright.frontend.liveness import declares_constexpr
 from tilewright.frontend.loops import Loops
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
-from tilewright.frontend.structure import Unusable, leaves
+from tilewright.frontend.structure import Unusable, has_tensor, leaves
 from tilewright.frontend.tensor import Tensor
 
 __all__ = ["Visitor"]
@@ -185,7 +185,12 @@ class Visitor(Loops):
 
     def visit_Assert(self, node: ast.Assert) -> None:
         test = self.expression(node.test)
-        device_assert(test, "" if node.msg is None else self.expression(node.msg))
+        message = "" if node.msg is None else self.expression(node.msg)
+        if has_tensor(test):
+            device_assert(test, message)
+        elif not _known_condition(test):
+            text = f"assert: {message}" if message else f"assert: {ast.unparse(node.test)} is false"
+            raise CompileTimeAssertionFailure(text)
 
 
 def _known_condition(value: Any) -> bool:
