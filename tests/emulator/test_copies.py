@@ -42,7 +42,9 @@ $done:
 SHARED = ".shared .align 8 .b8 barrier[8];"
 
 
-def launch(body, arguments, threads=64, map_position=None, **options):
+def launch(body, arguments, threads=64, map_position=None, shared_bytes=0, **options):
+    """Launch with 1024 bytes more, which aligning `smem` behind the barrier takes."""
+    options["shared_bytes"] = shared_bytes + 1024
     text = with_map(kernel(body, len(arguments), shared=SHARED), map_position)
     return Emulator(text).launch("k", (1,), (threads,), arguments, **options)
 
@@ -307,7 +309,7 @@ $next:
     source, out = np.arange(256, dtype=np.int32), np.zeros(32, np.int32)
     text = with_map(kernel(body, 2, shared=".shared .align 8 .b8 barrier[32];"), 0)
     arguments = [TensorMap(source, (32,)), out]
-    report = Emulator(text).launch("k", (1,), (64,), arguments, shared_bytes=256, races=True)
+    report = Emulator(text).launch("k", (1,), (64,), arguments, shared_bytes=1280, races=True)
     assert np.array_equal(out, source.reshape(8, 32).sum(0))
     assert report.is_clean, report
     assemble(text)

@@ -30,7 +30,7 @@ def findings(body, threads=64, **options):
     text = kernel(body, 1, shared=".shared .align 8 .b8 barrier[8];")
     memory = np.zeros(1024, np.uint8)
     report = Emulator(text).launch(
-        "k", (1,), (threads,), [memory], shared_bytes=1024, **({"races": True} | options)
+        "k", (1,), (threads,), [memory], shared_bytes=2048, **({"races": True} | options)
     )
     return report.findings
 

@@ -139,7 +139,8 @@ class Machine:
             start = max(start, shared.size + -shared.size % variable.alignment)
         for variable in dynamic:
             shared.addresses[variable.name] = start
-        self.shared_end = (start if dynamic else shared.size) + self.shape.dynamic_shared_bytes
+        # As on the device: what aligns the dynamic part is taken from its bytes.
+        self.shared_end = shared.size + self.shape.dynamic_shared_bytes
         self.shared_bytes = -(-self.shared_end // 1024) * 1024
         self.local_bytes = -(-local.size // 16) * 16
         self.symbols |= shared.addresses | local.addresses
