@@ -56,6 +56,8 @@ def _as_numpy(value: Any) -> np.ndarray[Any, Any]:
         # NumPy has no type for some of PyTorch's.
         value = value.double() if value.is_floating_point() else value
     array = np.asarray(value)
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        return array.astype(np.longdouble)  # fp64 has no place for 64 bits
     return array if array.dtype == np.complex128 else array.astype(np.float64)
 
 

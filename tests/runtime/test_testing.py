@@ -35,6 +35,15 @@ def test_the_message_shows_the_worst_element(x, y, message):
         testing.assert_close(x, y, err_msg="here")
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no float holds 64 bits here")
+def test_integers_of_64_bits_are_compared_exactly():
+    for dtype in (np.int64, np.uint64):
+        x = np.array([2**53, 3], dtype)
+        testing.assert_close(x, x, atol=0)
+        with pytest.raises(AssertionError, match="1 of 2 elements"):
+            testing.assert_close(x, x + np.array([1, 0], dtype), atol=0)
+
+
 def test_close_tensors():
     torch = pytest.importorskip("torch")
     x = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
