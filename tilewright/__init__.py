@@ -23,6 +23,7 @@ from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.host_functions import cdiv, constexpr_function, next_power_of_2
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+from tilewright.spelling import unknown_name
 
 if TYPE_CHECKING:
     from tilewright.runtime.pool import get_num_threads, set_num_threads
@@ -58,8 +59,25 @@ __all__ = [
 
 _DRIVES_LLVM = frozenset({"get_num_threads", "set_num_threads"})
 
+_SWITCHES = "the switches are environment variables, all of them in `tilewright/env.py`"
+_ABSENT = {
+    "OutOfResources": "`tilewright.Unsupported` says that a kernel needs what the machine lacks",
+    "backends": _SWITCHES,
+    "compile": "`kernel.warmup(...)` compiles without launching",
+    "compiler": "`kernel.warmup(...)` compiles without launching",
+    "knobs": _SWITCHES,
+    "set_allocator": "allocate the array on the host, and pass it to the kernel",
+    "tools": "`kernel.warmup(...)` compiles without launching, and its `asm` has every stage",
+}
 
-def __getattr__(name: str) -> Any:
-    if name in _DRIVES_LLVM:
-        return getattr(Deferred("tilewright.runtime.pool"), name)
-    raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if not TYPE_CHECKING:  # where types are checked, a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        if name in _DRIVES_LLVM:
+            return getattr(Deferred("tilewright.runtime.pool"), name)
+        raise unknown_name("tilewright", name, __all__, _ABSENT)

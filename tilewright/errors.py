@@ -18,6 +18,7 @@ __all__ = [
     "LaunchError",
     "Location",
     "TilewrightError",
+    "UnknownName",
     "Unsupported",
 ]
 
@@ -94,6 +95,10 @@ class CompileError(TilewrightError):
 
 class CompileTimeAssertionFailure(CompileError):
     """A `tl.static_assert` does not hold: the kernel refuses these compile-time arguments."""
+
+
+class UnknownName(CompileError, AttributeError):
+    """A module of the language has no such name."""
 
 
 class LaunchError(TilewrightError):

@@ -14,6 +14,10 @@ from tilewright.runtime.benchmark import do_bench
 __all__ = ["Benchmark", "Mark", "assert_close", "do_bench", "perf_report"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 # ---- comparing ------------------------------------------------------------------------------
 
 

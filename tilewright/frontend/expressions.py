@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tilewright.errors import CompileError, TilewrightError
+from tilewright.errors import CompileError, TilewrightError, UnknownName
 from tilewright.frontend.branches import VALUE, Branches
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.definition import Definition
@@ -186,6 +186,8 @@ class Expressions(Branches):
         value = self.expression(node.value)
         try:
             return getattr(value, node.attr)
+        except UnknownName:
+            raise
         except AttributeError:
             what = f"{type(value).__name__} {value!r}"
             raise CompileError(

@@ -7,6 +7,8 @@ The functions work inside kernels. The examples beside them are expressions of a
 eager mode shows; `x_ptr` points to the fp32 numbers 0, ..., 7.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.iterators import condition, range, static_range
 from tilewright.frontend.semantic import PropagateNan
@@ -160,6 +162,7 @@ from tilewright.language.standard import (
     softmax,
     swizzle2d,
 )
+from tilewright.spelling import unknown_name
 
 __all__ = [
     "TRITON_MAX_TENSOR_NUMEL",
@@ -301,3 +304,25 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]  # fmt: skip
+
+_BLOCK_POINTER = "use `tl.make_block_ptr`, or pointers and a mask"
+_ABSENT = {
+    "async_task": "leave it out: it changes no result",
+    "dot_scaled": "multiply the operands by their scales and use `tl.dot`",
+    "inline_asm_elementwise": "use the functions of `tl` and `tl.math`",
+    "load_tensor_descriptor": _BLOCK_POINTER,
+    "make_tensor_descriptor": _BLOCK_POINTER,
+    "map_elementwise": "write the function on tiles, with `tl.where` in place of branches",
+    "store_tensor_descriptor": _BLOCK_POINTER,
+    "tensor_descriptor": _BLOCK_POINTER,
+}
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if not TYPE_CHECKING:  # where types are checked, a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        raise unknown_name("tl", name, __all__, _ABSENT)

@@ -1,0 +1,34 @@
+"""Names that are not there: the close ones that are, and what there is in place of Triton's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from tilewright.errors import UnknownName
+
+__all__ = ["did_you_mean", "unknown_name"]
+
+
+def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "", most: int = 1) -> str:
+    """Return a question that names what is spelt like `name`, or "" if nothing is.
+
+    >>> did_you_mean("arrange", ["arange", "load"], prefix="tl.")
+    'did you mean `tl.arange`?'
+    """
+    close = difflib.get_close_matches(name, sorted(set(known)), n=most)
+    return f"did you mean {' or '.join(f'`{prefix}{c}`' for c in close)}?" if close else ""
+
+
+def unknown_name(
+    module: str, name: str, known: Iterable[str], absent: Mapping[str, str]
+) -> UnknownName:
+    """Return the error about a name that a module of ours lacks.
+
+    `absent` has the names of Triton that are not there, each with what to use instead.
+    """
+    if name in absent:
+        return UnknownName(f"`{module}.{name}` of Triton is not there yet", hint=absent[name])
+    public = [other for other in known if not other.startswith("_")]
+    hint = did_you_mean(name, public, prefix=f"{module}.")
+    return UnknownName(f"{module} has no `{name}`", hint=hint)
