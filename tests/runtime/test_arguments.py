@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright import LaunchError, MockTensor, TensorWrapper, jit, reinterpret
 from tilewright.frontend.trace import Constant, Runtime
 from tilewright.ir.types import DTYPES, PointerType, TileType
-from tilewright.runtime.arguments import leaves, specialize
+from tilewright.runtime.arguments import gpu_of, leaves, specialize
 from tilewright.runtime.constants import constant_text
 
 
@@ -293,14 +293,23 @@ def test_arrays_elsewhere():
 
     class Tensor:
         dtype = "float32"
-        device = "cuda:0"
+        device = "xpu:0"
 
         def data_ptr(self):
             return 64
 
     for value in (OnGpu(), Tensor()):
-        with pytest.raises(LaunchError, match=r"runs on the CPU.*\n.*cpu\(\)"):
+        with pytest.raises(LaunchError, match=r"run on the CPU.*\n.*cpu\(\)"):
             traced(value)
+    Tensor.device = "cuda:1"
+    on_gpu = specialize(plain.params[0], Tensor())
+    assert on_gpu.view is not None
+    assert on_gpu.view.gpu == 1
+    here = specialize(plain.params[0], np.zeros(4))
+    assert gpu_of("plain", [on_gpu]) == 1
+    assert gpu_of("plain", [here]) is None
+    with pytest.raises(LaunchError, match=r"the CPU.*GPU 1|GPU 1.*the CPU"):
+        gpu_of("plain", [on_gpu, here])
 
 
 def test_tensors():

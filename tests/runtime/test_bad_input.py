@@ -287,7 +287,7 @@ def test_recursion(launch):
 class OnGpu:
     """What a tensor of a GPU looks like."""
 
-    dtype, device, shape = "float32", "cuda:0", (4,)
+    dtype, device, shape = "float32", "xpu:0", (4,)
 
     def data_ptr(self):
         return 0x7F0000000000
@@ -313,7 +313,7 @@ def no_kernel():
         (np.zeros(4, [("a", "i4")]), "field"),
         (np.array(["2020-01-01"], "M8[D]"), "datetime64.*\n.*int64"),
         (np.zeros(4, np.longdouble), r"float\d+|longdouble"),
-        (OnGpu(), r"on cuda:0, and this kernel runs on the CPU\n.*\.cpu\(\)"),
+        (OnGpu(), r"on xpu:0; kernels run on the CPU.*\n.*\.cpu\(\)"),
         (WithGpuInterface(), r"on a GPU.*\n.*\.cpu\(\)"),
         ([1, 2], r"a list .*\n.*np\.array"),
         ({1, 2}, r"a set .*\n.*np\.array"),

@@ -29,6 +29,7 @@ from tilewright.runtime.wrappers import MockTensor
 __all__ = [
     "Argument",
     "Specialization",
+    "gpu_of",
     "leaves",
     "null_access",
     "require_memory",
@@ -84,6 +85,25 @@ def leaves(arguments: Sequence[Argument]) -> Iterator[Argument]:
             yield from leaves(argument.items)
         elif argument.specialization.element is not None:
             yield argument
+
+
+def gpu_of(kernel: str, arguments: Sequence[Argument]) -> int | None:
+    """Return the number of the GPU that a call's arrays are on, None for the CPU.
+
+    Raises `LaunchError` where they are not all on one device.
+    """
+    arrays = [a for a in leaves(arguments) if a.view is not None]
+    devices = {a.view.gpu: a.name for a in arrays if a.view is not None}
+    if len(devices) > 1:
+        places = ", ".join(
+            f"`{name}` is on {'the CPU' if gpu is None else f'GPU {gpu}'}"
+            for gpu, name in devices.items()
+        )
+        raise LaunchError(
+            f"{kernel}: the arrays are on several devices: {places}",
+            hint="move all of them to one: `tensor.to(device)`",
+        )
+    return next(iter(devices), None)
 
 
 def require_memory(argument: Argument) -> None:

@@ -1,8 +1,8 @@
 """Arrays of every kind that a kernel takes, seen as one: an element type, an address, an extent.
 
-An array is whatever has memory on this machine: NumPy arrays, CPU tensors of PyTorch, objects with
-`data_ptr()` and `dtype`, `__array_interface__`, DLPack, and the buffer protocol (`bytearray`,
-`memoryview`, `array.array`). Nothing is copied.
+An array is whatever has memory on this machine: NumPy arrays, tensors of PyTorch (also those on an
+NVIDIA GPU), objects with `data_ptr()` and `dtype`, `__array_interface__`, DLPack, and the buffer
+protocol (`bytearray`, `memoryview`, `array.array`). Nothing is copied.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ _CPU_IN_DLPACK = 1
 
 @dataclass(slots=True)
 class ArrayView:
-    """Where an array lies: `address` is that of its first element."""
+    """Where an array lies: `address` is that of its first element.
+
+    `gpu` is the number of the GPU whose memory that is, None for this machine's own.
+    """
 
     dtype: DType
     address: int
     is_writable: bool
     array: Any
+    gpu: int | None = None
 
     @property
     def extent(self) -> tuple[int, int] | None:
@@ -141,16 +145,17 @@ def _view_tensor(tensor: Any, name: str) -> ArrayView:
             f"`{name}`: a kernel cannot take a tensor of dtype {tensor.dtype}",
             hint="bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported",
         )
-    device = getattr(tensor, "device", None)
-    device_type = getattr(device, "type", device) or "cpu"
-    if str(device_type).partition(":")[0] != "cpu":
-        raise _on_another_device(name, str(device))
+    device = str(getattr(tensor, "device", "cpu") or "cpu")
+    kind, _, number = device.partition(":")
+    if kind not in {"cpu", "cuda"}:
+        raise _on_another_device(name, device)
+    gpu = int(number or 0) if kind == "cuda" else None
     if hasattr(tensor, "is_sparse") and (tensor.is_sparse or "strided" not in str(tensor.layout)):
         raise LaunchError(
             f"`{name}`: a sparse tensor has no single memory",
             hint="pass `.to_dense()`, or its indices and values apart",
         )
-    return ArrayView(dtype, tensor.data_ptr(), is_writable=True, array=tensor)
+    return ArrayView(dtype, tensor.data_ptr(), is_writable=True, array=tensor, gpu=gpu)
 
 
 def _view_wrapper(wrapper: TensorWrapper, name: str) -> ArrayView:
@@ -185,6 +190,7 @@ def _view_buffer(buffer: memoryview, name: str) -> ArrayView:
 
 def _on_another_device(name: str, device: str) -> LaunchError:
     return LaunchError(
-        f"`{name}`: the array is on {device}, and this kernel runs on the CPU",
+        f"`{name}`: the array is on {device}; kernels run on the CPU and, for tensors of PyTorch, "
+        "on NVIDIA GPUs",
         hint="copy it here first: `tensor.cpu()`",
     )

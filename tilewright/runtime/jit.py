@@ -13,7 +13,7 @@ from tilewright.errors import LaunchError
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.parameters import Parameter
 from tilewright.ir.types import DTYPES, DType, PointerType
-from tilewright.runtime.arguments import Argument, specialize, specialize_type
+from tilewright.runtime.arguments import Argument, gpu_of, specialize, specialize_type
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import MISSING, Binder, Extents, Grid, extents, make_binder
@@ -24,10 +24,11 @@ from tilewright.runtime.report import tell
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tilewright.runtime import build, compiled, machine_code, request
+    from tilewright.runtime import build, compiled, gpu_kernel, machine_code, request
 else:
     build = Deferred("tilewright.runtime.build")
     compiled = Deferred("tilewright.runtime.compiled")
+    gpu_kernel = Deferred("tilewright.runtime.gpu_kernel")
     machine_code = Deferred("tilewright.runtime.machine_code")
     request = Deferred("tilewright.runtime.request")
 
@@ -74,6 +75,7 @@ class JITFunction(KernelFunction):
         self._launches: dict[Any, Callable[..., Any]] = {}
         self._codes: dict[Any, machine_code.MachineCode] = {}
         self._kernels: dict[Any, list[compiled.CompiledKernel]] = {}
+        self._gpu_kernels: dict[Any, gpu_kernel.GpuKernel] = {}
         self._lock = threading.RLock()
 
     # ---- launching
@@ -115,6 +117,7 @@ class JITFunction(KernelFunction):
         values, options = self.binder.bind(*args, **kwargs)
         self._check_call(values, options)
         arguments = list(map(specialize, self.params, values))
+        self._require_cpu(arguments, "compiling on an executor")
         key = self._key(arguments, options)
         asked = self._request(arguments, options)
         code = self._codes.get(key) or machine_code.find_kernel(asked)
@@ -160,6 +163,9 @@ class JITFunction(KernelFunction):
         arguments = list(map(specialize, self.params, values))
         if self.is_interpreted:
             return self._interpret(grid, arguments, options)
+        gpu = gpu_of(self.name, arguments)
+        if gpu is not None:
+            return self._launch_on_gpu(gpu, grid, arguments, options)
         kernel = self._kernel(arguments, options)
         if self._is_reported:
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]}")
@@ -170,14 +176,38 @@ class JITFunction(KernelFunction):
             kernel.code.run(grid, arguments)
         return kernel
 
+    def _launch_on_gpu(
+        self, gpu: int, grid: Extents, arguments: list[Argument], options: dict[str, Any]
+    ) -> gpu_kernel.GpuKernel:
+        key = (gpu, *sorted(options.items()), *self._key(arguments, options))
+        kernel = self._gpu_kernels.get(key)
+        if kernel is None:
+            with self._lock:
+                kernel = self._gpu_kernels.get(key)
+                if kernel is None:
+                    asked = self._request(arguments, options)
+                    kernel = gpu_kernel.compile_for_gpu(asked, gpu, options)
+                    self._gpu_kernels[key] = kernel
+        if self._is_reported:
+            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on GPU {gpu}")
+        kernel.run(grid, arguments)
+        return kernel
+
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Run the body as ordinary Python on values in the order of the parameters."""
         self._check_call(values, options)
         self._interpret(grid, list(map(specialize, self.params, values)), options)
 
     def _interpret(self, grid: Extents, arguments: list[Argument], options: dict[str, Any]) -> None:
+        self._require_cpu(arguments, "interpreting a kernel")
         checks_overflow = bool(options.get("sanitize_overflow", True))
         run_interpreted(self, arguments, grid, checks_overflow=checks_overflow)
+
+    def _require_cpu(self, arguments: list[Argument], what: str) -> None:
+        if gpu_of(self.name, arguments) is not None:
+            raise LaunchError(
+                f"{self.name}: {what} needs arrays of the CPU", hint="pass `tensor.cpu()`"
+            )
 
     def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         missing = [p.name for p, v in zip(self.params, values, strict=True) if v is MISSING]
