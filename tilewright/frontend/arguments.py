@@ -7,13 +7,13 @@ from typing import Any
 
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
-from tilewright.frontend.definition import Definition
+from tilewright.frontend.frame import Readable
 
 __all__ = ["bind_arguments"]
 
 
 def bind_arguments(
-    function: Definition, args: Sequence[Any], named: Mapping[str, Any]
+    function: Readable, args: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the value of every parameter; raise `CompileError` where they do not match.
 
@@ -46,7 +46,7 @@ def bind_arguments(
 
 
 def _check_complete(
-    function: Definition, missing: list[str], rest: list[Any], left: dict[str, Any]
+    function: Readable, missing: list[str], rest: list[Any], left: dict[str, Any]
 ) -> None:
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)

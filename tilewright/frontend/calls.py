@@ -10,6 +10,7 @@ from tilewright.errors import CompileError
 from tilewright.frontend.builtin import is_builtin
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import Expressions
+from tilewright.frontend.nested import NestedFunction
 from tilewright.frontend.pythonic import python_function
 from tilewright.frontend.structure import has_tensor
 
@@ -52,7 +53,7 @@ class Calls(Expressions):
     def _result(
         self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]
     ) -> Any:
-        if isinstance(function, Definition):
+        if isinstance(function, Definition | NestedFunction):
             return self.session.call(function, arguments, named, self.place(node))
         replaced = python_function(function)
         if replaced is not None:

@@ -102,11 +102,7 @@ class Captures:
     def references(self, tree: ast.FunctionDef) -> Iterator[Reference]:
         """Every name that the body reads from outside, followed through modules and classes."""
         own = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
-        own |= {
-            node.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
+        own |= {name for statement in tree.body for name in _bound_names(statement)}
         for path in sorted({path for stmt in tree.body for path in _dotted_names(stmt)}):
             root, *attributes = path.split(".")
             if root in own:
@@ -129,6 +125,18 @@ def _may_be_captured(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_may_be_captured, value))
     return isinstance(value, constexpr | DType | PointerType | TileType | ModuleType | enum.Enum)
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    """The names that a piece of syntax binds; those of nested functions are their own."""
+    if isinstance(node, ast.FunctionDef):
+        yield node.name
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        node = node.args
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from _bound_names(child)
 
 
 def _dotted_names(node: ast.AST) -> Iterator[str]:

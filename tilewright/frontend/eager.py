@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import FunctionType, SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, cast
 
 from tilewright.errors import CompileError, Location, TilewrightError
 from tilewright.frontend import iterators
@@ -20,13 +21,17 @@ from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import Eager, activate
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import compare_values, join_truths, negate
+from tilewright.frontend.nested import function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements, python_function
 from tilewright.frontend.rewrite import RUNTIME, rewrite_function
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
 from tilewright.frontend.statements import DECLARED
 from tilewright.frontend.structure import decay, has_tensor
 from tilewright.frontend.tensor import Tensor
+from tilewright.frontend.trace import nested_block
 from tilewright.interpreter import Interpreter
+from tilewright.ir.core import Block
+from tilewright.ir.types import TileType
 
 __all__ = ["call_eagerly", "run_eagerly"]
 
@@ -48,8 +53,10 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
     except TilewrightError as error:
         error.at(_location(_kernel_frames(error.__traceback__)))
         raise
-    except UnboundLocalError as error:
-        name = str(error).split("'")[1]
+    except NameError as error:
+        _, name, text = str(error).split("'")
+        if "not associated with a value" not in text:
+            raise
         raise CompileError(
             f"`{name}` is used before it is assigned",
             location=_location(_kernel_frames(error.__traceback__)),
@@ -169,8 +176,37 @@ class _Runtime:
         return decay(value) if is_dynamic else unwrap(value)
 
     @staticmethod
+    def nested(function: Any, line: int, column: int) -> Any:
+        """Let a nested function combine elements, whose region is read from its text."""
+        function.combine_block = partial(_combine_block, function, (line, column))
+        return function
+
+    @staticmethod
     def check(test: Any, message: Any) -> None:
         device_assert(test, message)
+
+
+def _combine_block(
+    function: FunctionType, place: tuple[int, int], types: Sequence[TileType]
+) -> Block:
+    definition: Definition = cast("_Globals", function.__globals__).definition
+    node = next(
+        node
+        for node in ast.walk(definition.syntax.tree)
+        if isinstance(node, ast.FunctionDef | ast.Lambda)
+        and (node.lineno, node.col_offset) == place
+    )
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def lookup(name: str) -> Any:
+        return cells[name].cell_contents if name in cells else definition.captures.lookup(name)
+
+    positional = iter(function.__defaults__ or ())
+    keywords = iter((function.__kwdefaults__ or {}).values())
+    defaults = {id(n): next(positional) for n in node.args.defaults}
+    defaults |= {id(n): next(keywords) for n in node.args.kw_defaults if n is not None}
+    params = nested_parameters(node.args, lambda n: defaults[id(n)])
+    return nested_block(function_tree(node), definition.source, params, lookup, types)
 
 
 def _call(function: Callable[[], Any]) -> Any:
@@ -184,7 +220,8 @@ def _location(frames: Iterable[tuple[Definition, str, Any]]) -> Location | None:
         # A lambda or generator is a part of the function around it, not a call.
         is_part = code_name.startswith("<") and place is not None
         caller = place.caller if is_part and place is not None else place
-        place = definition.source.locate(node, definition.name, caller)
+        name = definition.name if code_name.startswith("<") else code_name
+        place = definition.source.locate(node, name, caller)
     return place
 
 

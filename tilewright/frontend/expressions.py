@@ -12,6 +12,7 @@ from tilewright.errors import CompileError, TilewrightError, UnknownName
 from tilewright.frontend.branches import VALUE, Branches
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.definition import Definition
+from tilewright.frontend.nested import NestedFunction, function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements
 from tilewright.frontend.semantic import condition, logical_and, logical_not, logical_or, to_tensor
 from tilewright.frontend.structure import has_tensor
@@ -53,7 +54,6 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 _INSTEAD = {
-    "Lambda": ("lambda", "write a function with @tilewright.jit and pass it by name"),
     "Dict": ("a dict", "use a tuple, or separate names"),
     "Set": ("a set", "use a tuple"),
     "DictComp": ("a dict comprehension", "use a list comprehension over a tuple"),
@@ -209,6 +209,15 @@ class Expressions(Branches):
     def visit_Slice(self, node: ast.Slice) -> slice:
         parts = (node.lower, node.upper, node.step)
         return slice(*(None if part is None else self.expression(part) for part in parts))
+
+    def visit_Lambda(self, node: ast.Lambda) -> NestedFunction:
+        return self.nested(node)
+
+    def nested(self, node: ast.FunctionDef | ast.Lambda) -> NestedFunction:
+        """Return the function that a `lambda` or a `def` inside the kernel makes."""
+        params = nested_parameters(node.args, self.expression)
+        source = self.function.source
+        return NestedFunction(function_tree(node), source, params, self.read, self.session)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
         self.assign(node.target, self.expression(node.value))

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.errors import CompileError, Location, TilewrightError
-from tilewright.frontend.definition import Definition
+from tilewright.frontend.definition import Syntax
+from tilewright.frontend.parameters import Parameter
+from tilewright.frontend.source import SourceText
 from tilewright.frontend.structure import Unusable, rename
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.builder import Builder
@@ -23,20 +25,63 @@ from tilewright.ir.core import Block, Op, Value
 from tilewright.ir.types import DTYPES, TileType
 from tilewright.ops import Full, Invert, Or
 
-__all__ = ["BREAK", "CONTINUE", "FLAGS", "RESULT", "RETURN", "Arm", "Edges", "Frame", "Session"]
+__all__ = [
+    "BREAK", "CONTINUE", "FLAGS", "RESULT", "RETURN", "Arm", "Edges", "Frame", "Readable",
+    "Session",
+]  # fmt: skip
 
 RETURN, BREAK, CONTINUE = FLAGS = ("return", "break", "continue")
 RESULT = "return value"
 BOOL = TileType(DTYPES["i1"])
 
 
+class Around(Protocol):
+    """What there is outside a function."""
+
+    def lookup(self, name: str) -> Any:
+        """Return the value of a name, or raise `CompileError`."""
+
+
+class Readable(Protocol):
+    """A function that a frame can read, of a module or nested in another."""
+
+    name: str
+
+    @property
+    def params(self) -> tuple[Parameter, ...]:
+        """The parameters, in order."""
+
+    @property
+    def arg_names(self) -> list[str]:
+        """The names of the parameters."""
+
+    @property
+    def syntax(self) -> Syntax:
+        """The syntax tree."""
+
+    @property
+    def source(self) -> SourceText:
+        """The text, and where it stands."""
+
+    @property
+    def captures(self) -> Around:
+        """The names outside."""
+
+    @property
+    def location(self) -> Location:
+        """The place of the function."""
+
+
 class Session(Protocol):
     """What a frame asks of the trace it belongs to."""
 
     def call(
-        self, function: Definition, args: Sequence[Any], named: Mapping[str, Any], place: Location
+        self, function: Readable, args: Sequence[Any], named: Mapping[str, Any], place: Location
     ) -> Any:
         """Call another function of the language and return its result."""
+
+    def combine_block(self, function: Readable, element_types: Sequence[TileType]) -> Block:
+        """Return the region in which a function combines elements."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +118,7 @@ class Frame:
     """Base of the visitor: what its themes (expressions, calls, branches, loops) share."""
 
     def __init__(
-        self, function: Definition, session: Session, builder: Builder, caller: Location | None
+        self, function: Readable, session: Session, builder: Builder, caller: Location | None
     ) -> None:
         self.function = function
         self.syntax = function.syntax

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Liveness", "assigned_names", "declares_constexpr", "target_names"]
+__all__ = ["Liveness", "assigned_names", "declares_constexpr", "names_constexpr", "target_names"]
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -27,6 +27,11 @@ def assigned_names(nodes: Iterable[ast.AST]) -> list[str]:
     found: dict[str, None] = {}
 
     def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef | ast.Lambda):  # what is inside is its own
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = None
+            visit(node.args)
+            return
         if isinstance(node, ast.Name) and not _is_load(node):
             found[node.id] = None
         if isinstance(node, ast.comprehension):
@@ -42,7 +47,11 @@ def assigned_names(nodes: Iterable[ast.AST]) -> list[str]:
 
 def declares_constexpr(node: ast.AnnAssign) -> bool:
     """Whether a statement is `name: tl.constexpr` (with a value or without)."""
-    annotation = node.annotation
+    return names_constexpr(node.annotation)
+
+
+def names_constexpr(annotation: ast.expr) -> bool:
+    """Whether an annotation is `tl.constexpr`, as an expression or as text."""
     text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
     return str(text).rpartition(".")[2] == "constexpr"
 
@@ -65,7 +74,10 @@ class Liveness:
         self.head: dict[ast.stmt, Names] = {}
         parameters = [a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)]
         self.local_names = frozenset(parameters) | frozenset(assigned_names(tree.body))
-        self._block(tree.body, NONE, NONE, NONE)
+        # A nested function may be called anywhere: the names that it reads are always needed.
+        nested = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.Lambda))
+        self._nested = frozenset().union(*(_reads(n) for n in nested if n is not tree))
+        self._block(tree.body, self._nested, NONE, NONE)
 
     def _block(
         self, statements: Sequence[ast.stmt], out: Names, head: Names, leave: Names
@@ -76,7 +88,7 @@ class Liveness:
         """
         for statement in reversed(statements):
             self.after[statement] = out
-            out = self._statement(statement, out, head, leave)
+            out = self._statement(statement, out, head, leave) | self._nested
         return out
 
     def _statement(self, statement: ast.stmt, out: Names, head: Names, leave: Names) -> Names:

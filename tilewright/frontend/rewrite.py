@@ -14,6 +14,7 @@ in the kernel           run as
 `a if c else b`         `RUNTIME.choose(c, lambda: a, lambda: b)`
 `for i in e:`           `for i in RUNTIME.iterate(e):`
 `return e`              `return RUNTIME.result(e, dynamic)`
+`lambda x: e`           `RUNTIME.nested(lambda x: e, line, column)`
 ======================  =================================================
 
 Where compiling turns compile-time values into tensors (a name that a loop carries, or that a
@@ -218,6 +219,29 @@ class _Rewriter(ast.NodeTransformer):
         items = _located(_runtime("elements", self.visit(node.iter)), node.iter)
         return ast.comprehension(node.target, items, list(map(self.visit, node.ifs)), 0)
 
+    # Functions.
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        made = ast.Lambda(self._parameters(node.args), self.visit(node.body))
+        return _located(_marked(made, node), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        inner = _Rewriter(node, Liveness(node))
+        body = [_assignment(_IS_DYNAMIC, ast.Constant(False)), *inner.block(node.body)]
+        made = ast.FunctionDef(node.name, self._parameters(node.args), body, [])
+        marked = _assignment(node.name, _marked(ast.Name(node.name, ast.Load()), node))
+        return [_located(made, node), _located(marked, node)]
+
+    def _parameters(self, arguments: ast.arguments) -> ast.arguments:
+        """Return the parameters without annotations, which say nothing here."""
+        new = copy.deepcopy(arguments)
+        for node in ast.walk(new):
+            if isinstance(node, ast.arg):
+                node.annotation = None
+        new.defaults = list(map(self.visit, arguments.defaults))
+        new.kw_defaults = [None if n is None else self.visit(n) for n in arguments.kw_defaults]
+        return new
+
     # Control flow.
 
     def visit_If(self, node: ast.If) -> Any:
@@ -301,6 +325,12 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> Any:
         message = ast.Constant("") if node.msg is None else self.visit(node.msg)
         return _located(ast.Expr(_runtime("check", self.visit(node.test), message)), node)
+
+
+def _marked(function: ast.expr, node: ast.FunctionDef | ast.Lambda) -> ast.expr:
+    """Tell a nested function where its text is."""
+    place = ast.Constant(node.lineno), ast.Constant(node.col_offset)
+    return _runtime("nested", function, *place)
 
 
 def _jumps(body: Sequence[ast.stmt]) -> bool:

@@ -20,7 +20,6 @@ from tilewright.frontend.tensor import Tensor
 __all__ = ["Visitor"]
 
 _INSTEAD = {
-    "FunctionDef": ("a function inside a kernel", "define it outside, with @tilewright.jit"),
     "AsyncFunctionDef": ("a coroutine", "define a function outside, with @tilewright.jit"),
     "ClassDef": ("a class inside a kernel", "define it outside"),
     "Import": ("import inside a kernel", "import at the top of the file"),
@@ -179,6 +178,15 @@ class Visitor(Loops):
         owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
         candidates = [node.id for node in (*owner, *call.args) if isinstance(node, ast.Name)]
         return next((name for name in candidates if name in self.names), "x")
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.decorator_list:
+            with self.at(node.decorator_list[0]):
+                raise CompileError(
+                    "a decorator inside a kernel is not part of the language",
+                    hint="remove it: a function inside a kernel needs none",
+                )
+        self.bind(node.name, self.nested(node))
 
     def visit_Pass(self, node: ast.Pass) -> None:
         """Nothing to do."""

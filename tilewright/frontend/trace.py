@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +14,10 @@ from tilewright.frontend.arguments import bind_arguments
 from tilewright.frontend.constexpr import same_tuple, unwrap
 from tilewright.frontend.context import Tracing, activate, current
 from tilewright.frontend.definition import Definition
+from tilewright.frontend.frame import Readable
+from tilewright.frontend.nested import NestedFunction, has_nested
+from tilewright.frontend.parameters import Parameter
+from tilewright.frontend.source import SourceText
 from tilewright.frontend.statements import Visitor
 from tilewright.frontend.structure import decay, describe, key_of, leaves, rebuild, rename
 from tilewright.frontend.tensor import Tensor
@@ -20,7 +26,15 @@ from tilewright.ir.core import Block, Function, Param
 from tilewright.ir.types import TileType
 from tilewright.ops import Call
 
-__all__ = ["Argument", "Constant", "Runtime", "call_traced", "combine_block", "trace"]
+__all__ = [
+    "Argument",
+    "Constant",
+    "Runtime",
+    "call_traced",
+    "combine_block",
+    "nested_block",
+    "trace",
+]
 
 _DEEPEST_CALL = 40
 
@@ -56,28 +70,43 @@ class _TraceSession:
     """What the functions of one trace share: the callees that exist, and those in progress."""
 
     callees: dict[Any, _Callee] = field(default_factory=dict)
-    active: list[tuple[Any, Definition]] = field(default_factory=list)
+    active: list[tuple[Any, Readable]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
 
     def call(
-        self, function: Definition, args: Sequence[Any], named: Mapping[str, Any], place: Location
+        self, function: Readable, args: Sequence[Any], named: Mapping[str, Any], place: Location
     ) -> Any:
-        """Emit a call into the current block and return its result."""
+        """Emit a call into the current block and return its result.
+
+        A nested function, or one that is given a nested function, is read into the block itself.
+        """
         arguments = bind_arguments(function, args, named)
         values = tuple((name, key_of(value)) for name, value in arguments.items())
         key = (function, current().checks_overflow, values)
+        if not isinstance(function, Definition) or has_nested(arguments):
+            with self._entered(key, function, place):
+                return _read_inline(self, function, arguments, place)
         callee = self.callees.get(key)
         if callee is None:
-            self._check_recursion(key, function, place)
-            self.active.append((key, function))
-            try:
+            with self._entered(key, function, place):
                 callee = self._trace(function, arguments, place)
-            finally:
-                self.active.pop()
             self.callees[key] = callee
         operands = tuple(leaf.value for value in arguments.values() for leaf in leaves(value))
         results = current().emit(Call(callee.function, operands))
         return rebuild(callee.result, iter(results))
+
+    def combine_block(self, function: Readable, element_types: Sequence[TileType]) -> Block:
+        """Return the region in which a function combines elements."""
+        return combine_block(function, element_types)
+
+    @contextlib.contextmanager
+    def _entered(self, key: Any, function: Readable, place: Location) -> Iterator[None]:
+        self._check_recursion(key, function, place)
+        self.active.append((key, function))
+        try:
+            yield
+        finally:
+            self.active.pop()
 
     def _trace(
         self, function: Definition, arguments: Mapping[str, Any], place: Location
@@ -92,6 +121,12 @@ class _TraceSession:
         block = Block(tuple(params))
         checks_overflow = current().checks_overflow
         result = _run(self, function, block, inside, place, checks_overflow=checks_overflow)
+        if has_nested({"result": result}):
+            raise CompileError(
+                f"`{function.name}` returns a function that was made inside it",
+                location=function.location,
+                hint="call the inner function there, or define it outside with @tilewright.jit",
+            )
         block.yields = tuple(leaf.value for leaf in leaves(result))
         name = self._unique(function.name)
         traced = Function(name, block, function.location, function.noinline)
@@ -102,7 +137,7 @@ class _TraceSession:
         self.names[name] = count + 1
         return f"{name}.{count}" if count else name
 
-    def _check_recursion(self, key: Any, function: Definition, place: Location) -> None:
+    def _check_recursion(self, key: Any, function: Readable, place: Location) -> None:
         names = [f.name for _, f in self.active]
         same = [i for i, (other, _) in enumerate(self.active) if other == key]
         if same:
@@ -132,7 +167,7 @@ _SESSION: ContextVar[_TraceSession | None] = ContextVar("tilewright_trace", defa
 
 def _run(
     session: _TraceSession,
-    function: Definition,
+    function: Readable,
     block: Block,
     arguments: Mapping[str, Any],
     caller: Location | None,
@@ -149,6 +184,17 @@ def _run(
             return visitor.run()
     finally:
         _SESSION.reset(token)
+
+
+def _read_inline(
+    session: _TraceSession, function: Readable, arguments: Mapping[str, Any], caller: Location
+) -> Any:
+    """Read a function into the current block and return its result."""
+    context = current()
+    assert isinstance(context, Tracing)
+    visitor = Visitor(function, session, context.builder, caller)
+    visitor.names.update(arguments)
+    return visitor.run()
 
 
 def trace(
@@ -198,7 +244,19 @@ def call_traced(function: Definition, args: Sequence[Any], named: Mapping[str, A
     return session.call(function, args, named, place)
 
 
-def combine_block(function: Definition, element_types: Sequence[TileType]) -> Block:
+def nested_block(
+    tree: ast.FunctionDef,
+    source: SourceText,
+    params: tuple[Parameter, ...],
+    lookup: Callable[[str], Any],
+    element_types: Sequence[TileType],
+) -> Block:
+    """Return the region of a reduction or scan whose function stands inside a kernel."""
+    session = _SESSION.get() or _TraceSession()
+    return NestedFunction(tree, source, params, lookup, session).combine_block(element_types)
+
+
+def combine_block(function: Readable, element_types: Sequence[TileType]) -> Block:
     """Return the region of a reduction or scan over n inputs.
 
     Its parameters are the n earlier elements, then the n later ones; it yields n combined ones. It
