@@ -5,7 +5,7 @@ import pytest
 
 import tilewright.language as tl
 from tests.language.eager import array, scalar, tile
-from tilewright.errors import CompileError
+from tilewright.errors import CompileError, TilewrightError
 from tilewright.frontend.semantic.promotion import common_type
 from tilewright.ir.types import DTYPES
 
@@ -210,5 +210,21 @@ def test_powers():
     assert array(2.0 ** tile([3.0], "fp32")).tolist() == [8]
     assert (of("i32") ** 0.5).dtype is tl.float32
     assert array(of("i32") ** 0).tolist() == [1] * 4
-    with pytest.raises(CompileError, match="constant exponent"):
-        of("i32") ** of("i32")
+    with pytest.raises(CompileError, match="to a negative power"):
+        of("i32") ** -1
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i32", "u32", "i64", "u64"])
+def test_integers_to_computed_powers_wrap(dtype):
+    base = tile([0, 1, 2, 3, 5, 7, 10, 100, 127], dtype)
+    exponent = tile([0, 1, 2, 3, 7, 8, 31, 63, 100], dtype)
+    powers = base[:, None] ** exponent[None, :]
+    width = powers.dtype.primitive_bitwidth
+    expected = [[int(x) ** int(y) % 2**width for y in array(exponent)] for x in array(base)]
+    assert (array(powers).astype(object) % 2**width).tolist() == expected
+
+
+def test_negative_powers_of_integers():
+    base, exponent = tile([2, 1, -1, -1, 0], "i32"), tile([-1, -3, -3, -2, -1], "i32")
+    with pytest.raises(TilewrightError, match="an integer to a negative power"):
+        base**exponent

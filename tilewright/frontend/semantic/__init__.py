@@ -14,6 +14,7 @@ from tilewright.frontend.semantic.comparison import (
 )
 from tilewright.frontend.semantic.diagnostics import device_assert, device_print, static_assert
 from tilewright.frontend.semantic.indexing import index
+from tilewright.frontend.semantic.powers import power
 from tilewright.frontend.semantic.values import full_of, literal_dtype, to_constant, to_tensor
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "logical_and",
     "logical_not",
     "logical_or",
+    "power",
     "static_assert",
     "to_constant",
     "to_tensor",

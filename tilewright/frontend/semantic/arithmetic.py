@@ -9,8 +9,8 @@ from tilewright.frontend.semantic.casts import convert
 from tilewright.frontend.semantic.overflow import emit_checked
 from tilewright.frontend.semantic.promotion import promote, promote_integers
 from tilewright.frontend.semantic.shapes import broadcast_tensors
-from tilewright.frontend.semantic.values import as_tensor, describe, fail, full_of, is_number
-from tilewright.frontend.tensor import Tensor, constant_array, tensor_operator
+from tilewright.frontend.semantic.values import as_tensor, describe, fail, is_number
+from tilewright.frontend.tensor import Tensor, tensor_operator
 from tilewright.ir.types import DTYPES, DType, PointerType
 from tilewright.ops import (
     Abs,
@@ -23,7 +23,6 @@ from tilewright.ops import (
     Neg,
     Or,
     PointerAdd,
-    Pow,
     Rem,
     ShiftLeft,
     ShiftRight,
@@ -33,7 +32,7 @@ from tilewright.ops import (
 
 __all__ = [
     "absolute", "add", "bit_and", "bit_or", "bit_xor", "floor_divide", "invert", "modulo",
-    "multiply", "negate", "offset_pointer", "power", "shift_left", "shift_right", "subtract",
+    "multiply", "negate", "offset_pointer", "shift_left", "shift_right", "subtract",
     "true_divide",
 ]  # fmt: skip
 
@@ -107,42 +106,6 @@ def floor_divide(x: Any, y: Any) -> Tensor:
 def modulo(x: Any, y: Any) -> Tensor:
     """Return the remainder with the sign of `x`, as in C (`fmod` for floats)."""
     return emit(Rem, *promote("%", x, y))
-
-
-@tensor_operator("pow")
-def power(x: Any, y: Any) -> Tensor:
-    """Return `x ** y`: integers to a constant power exactly (wrapping), anything else as floats."""
-    left, right = promote("**", x, y)
-    exponent = _known_number(y)
-    if left.dtype.is_int():
-        return _integer_power(left, exponent)
-    if exponent == 2:
-        return emit(Mul, left, left)  # correctly rounded, as pow would be
-    return emit(Pow, left, right)
-
-
-def _known_number(x: Any) -> Any:
-    if is_number(x):
-        return x
-    known = constant_array(x.value)
-    return known.item() if known is not None and known.size == 1 else None
-
-
-def _integer_power(x: Tensor, exponent: Any) -> Tensor:
-    if exponent is None or exponent < 0:
-        fail(
-            f"**: an integer ({x.value.type}) takes a constant exponent that is not negative",
-            "convert the base to a float first: x.to(tl.float32) ** y",
-        )
-    remaining = int(exponent)
-    result, square = full_of(1, x.dtype, x.shape), x
-    while remaining:
-        if remaining & 1:
-            result = emit(Mul, result, square)
-        remaining >>= 1
-        if remaining:
-            square = emit(Mul, square, square)
-    return result
 
 
 @tensor_operator("and")
