@@ -183,11 +183,10 @@ def as_dtype(dtype: Any, name: str) -> ElementType:
 def _dtype_like(dtype: Any) -> DType | None:
     if isinstance(dtype, str):
         return DTYPES.get(dtype) or _LONG_NAMES.get(dtype)
-    if isinstance(dtype, np.dtype | type):
-        try:
-            return dtype_of_numpy(np.dtype(dtype))
-        except TypeError:
-            return None
+    # Python's `float` is no name for a type: NumPy takes it for fp64, and annotations for fp32.
+    is_numpy = isinstance(dtype, type) and issubclass(dtype, np.generic)
+    if isinstance(dtype, np.dtype) or is_numpy:
+        return dtype_of_numpy(np.dtype(dtype))
     text = str(dtype)
     return _LONG_NAMES.get(text.removeprefix("torch.")) if text.startswith("torch.") else None
 
