@@ -173,6 +173,58 @@ def test_join_split_and_reshape():
     check(interleave_kernel, (1,), values, N=128)
 
 
+# Scans and atomics.
+
+
+@tw.jit
+def running_kernel(x_ptr, rows_ptr, columns_ptr, M: tl.constexpr, N: tl.constexpr, R: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    tl.store(rows_ptr + at, tl.cumsum(x, axis=1, reverse=R))
+    tl.store(columns_ptr + at, tl.cumsum(x, axis=0, reverse=R))
+
+
+@pytest.mark.parametrize("num_warps", [1, 4])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1024), (16, 64), (64, 4), (2, 2), (3, 100)])
+def test_running_sums(shape, reverse, num_warps):
+    m, n = shape
+    x = small_integers(shape)
+    values = [x, np.zeros_like(x), np.zeros_like(x)]
+    check(running_kernel, (1,), values, num_warps=num_warps, M=m, N=n, R=reverse)
+
+
+@tw.jit
+def atomics_kernel(x_ptr, counts_ptr, out_ptr, total_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.atomic_add(counts_ptr + x, 1)
+    tl.store(out_ptr + i, tl.atomic_max(out_ptr + i, x, mask=x > 3))
+    before = tl.atomic_add(total_ptr, N)
+    tl.store(out_ptr + N, before)
+    tl.atomic_cas(total_ptr + 1, 0, before)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [64, 512, 100])
+def test_atomics(size, target):
+    x = np.random.default_rng(0).integers(0, 9, size, np.int32)
+    counts, out, total = (np.zeros(n, np.int32) for n in (10, size + 1, 2))
+    check(atomics_kernel, (3,), [x, counts, out, total], target=target, N=size)
+
+
+@tw.jit
+def float_atomics_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.atomic_add(out_ptr + i % 4, tl.load(x_ptr + i))
+    tl.atomic_max(out_ptr + 4 + i % 4, tl.load(x_ptr + i))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64])
+def test_atomics_on_floats(dtype):
+    check(float_atomics_kernel, (1,), [small_integers(64, dtype), np.zeros(8, dtype)], N=64)
+
+
 # Loops and branches.
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright import ops
+from tilewright.codegen.atomics import write_cas, write_rmw
 from tilewright.codegen.code import Element, dtype, llvm_type, vector
 from tilewright.codegen.cpu.abi import SHARED_ERROR_OFFSET
-from tilewright.codegen.cpu.atomics import write_cas, write_rmw
 from tilewright.codegen.cpu.buffers import Buffer
 from tilewright.codegen.cpu.pull import Index, Puller
 from tilewright.ir.core import Value

@@ -7,12 +7,14 @@ from typing import Protocol
 from tilewright import ops
 from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, llvm_type
+from tilewright.codegen.gpu.atomics import Atomics
 from tilewright.codegen.gpu.dot import MatrixMachine, multiply
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.reduce import reduce_tile
+from tilewright.codegen.gpu.scan import scan_tile
 from tilewright.codegen.trips import trip_count
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Unsupported
@@ -34,6 +36,7 @@ class BlockWriter:
         self.uses, self.placement = uses, placement
         self.puller = Puller(code, machine, uses)
         self.memory = GlobalMemory(self.puller, placement)
+        self.atomics = Atomics(self.puller, placement)
 
     def write(self, block: Block) -> None:
         """Write a block at the current place."""
@@ -59,6 +62,10 @@ class BlockWriter:
                 self.memory.store_scalar(op)
             case ops.Reduce():
                 reduce_tile(self.puller, self.placement, op)
+            case ops.Scan():
+                scan_tile(self.puller, self.placement, op)
+            case ops.AtomicRmw() | ops.AtomicCas():
+                self.atomics.write(op)
             case ops.Dot():
                 multiply(self.puller, self.placement, self.machine, op)
             case ops.For():

@@ -132,9 +132,17 @@ class Placement:
         layout = self.of_elements(op.inputs[0])
         if op.commutative or _keeps_order(layout, op.axis):
             return layout
-        shape = padded(op.inputs[0].shape)
-        others = (axis for axis in reversed(range(len(shape))) if axis != op.axis)
-        return self.blocked(shape, (op.axis, *others), shape[op.axis])
+        return self._in_order(op.inputs[0], op.axis)
+
+    def _of_scan(self, op: ops.Scan) -> LinearLayout:
+        layout = self.of_elements(op.inputs[0])
+        return layout if _keeps_order(layout, op.axis) else self._in_order(op.inputs[0], op.axis)
+
+    def _in_order(self, value: Value, axis: int) -> LinearLayout:
+        """A layout in which each thread holds as many neighbours along an axis as there are."""
+        shape = padded(value.shape)
+        others = (other for other in reversed(range(len(shape))) if other != axis)
+        return self.blocked(shape, (axis, *others), shape[axis])
 
     def _default(self, value: Value) -> LinearLayout:
         shape = padded(value.shape)
@@ -149,6 +157,8 @@ class Placement:
                 return self.of_access(op)
             case ops.Reduce():
                 return slice_of(self.of_reduction(op), op.axis)
+            case ops.Scan():
+                return self._of_scan(op)
             case ops.Dot():
                 return self.product(op).accumulator
             case ops.For() | ops.While():

@@ -23,11 +23,12 @@ from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.gpu.shared import Shared
 from tilewright.codegen.gpu.threads import Threads, register_offset, thread_columns
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
+from tilewright.codegen.gpu.words import moved_bits
 from tilewright.codegen.uses import Uses
 from tilewright.errors import InternalError, Unsupported
 from tilewright.ir.core import Op, Result, Value
 from tilewright.ir.types import PointerType
-from tilewright.layout import LinearLayout, register_copies
+from tilewright.layout import LinearLayout, Rename, plan_conversion, register_copies
 from tilewright.ops.memory import pointee as pointee_of
 
 __all__ = ["Puller", "Resident"]
@@ -81,7 +82,11 @@ class Puller:
         return tuple(self.pull(value, layout, register) for register in registers)
 
     def _element(self, value: Value, layout: LinearLayout, register: int) -> Element:
-        resident = self.residents.get(value) or self._computed_elsewhere(value, layout)
+        resident = (
+            self.residents.get(value)
+            or self._computed_elsewhere(value, layout)
+            or self._narrowed(value, layout)
+        )
         if resident is None:
             return self._compute(value, layout, register)
         if resident.layout == layout:
@@ -138,6 +143,22 @@ class Puller:
             elements = tuple(element for element in known if element is not None)
             if len(elements) == len(known):
                 return Resident(other, elements)
+        return None
+
+    def _narrowed(self, value: Value, layout: LinearLayout) -> Resident | None:
+        """Return a tile that is narrowed before it is moved: half as many bytes move then."""
+        if not isinstance(value, ops.Cast) or moved_bits(value.to) >= moved_bits(
+            value.x.type.element
+        ):
+            return None
+        for leaf, same_index in self.uses.leaves((value,)):
+            source = self.residents.get(leaf)
+            if source is None or not same_index or leaf.shape != value.shape:
+                continue
+            plan = plan_conversion(source.layout, layout, moved_bits(leaf.type.element))
+            if isinstance(plan, Rename):
+                return None
+            return Resident(source.layout, self.pull_all(value, source.layout))
         return None
 
     def _compute(self, value: Value, layout: LinearLayout, register: int) -> Element:

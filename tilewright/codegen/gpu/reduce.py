@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
-
 from tilewright import ops
 from tilewright.codegen.code import Element, constant_text, llvm_type
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.threads import register_offset
-from tilewright.codegen.gpu.words import (
-    from_words,
-    load_words,
-    moved_bits,
-    store_words,
-    to_words,
-    word_size,
-)
+from tilewright.codegen.gpu.warp_table import WarpTable, from_lane
 from tilewright.codegen.regions import apply_region, identity
 from tilewright.errors import Unsupported
-from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, reduction_steps
 from tilewright.layout.blocked import slice_of
 from tilewright.layout.reduction import Partner
 
 __all__ = ["reduce_tile"]
 
-_WORD_BITS = 32
 Parts = list[Element]  # one element for each input of the reduction
 
 
@@ -142,18 +129,12 @@ class _Reduction:
     def _between_lanes(self, parts: Parts) -> Parts:
         for step in self.lane_steps:
             other = [
-                self._from_lane(part, value.type.element, step.lane)
+                from_lane(self.puller, part, value.type.element, step.lane)
                 for part, value in zip(parts, self.op.inputs, strict=True)
             ]
             near, far = (parts, other) if self.op.commutative else self._ordered(step, parts, other)
             parts = self._combine(near, far)
         return parts
-
-    def _from_lane(self, part: Element, element: ElementType, lane: int) -> Element:
-        words = to_words(self.code, [part.text], element, _WORD_BITS)
-        moved = [self.puller.machine.shuffle_xor(word, lane) for word in words]
-        (text,) = from_words(self.code, moved, element, _WORD_BITS, 1)
-        return Element(text, 1, self.code.level)
 
     def _ordered(self, step: Partner, own: Parts, other: Parts) -> tuple[Parts, Parts]:
         """Of this lane's elements and its partner's, those that come first along the axis first."""
@@ -173,75 +154,22 @@ class _Reduction:
 
     def _between_warps(self, partial: list[Parts]) -> list[Parts]:
         """Every warp writes what it has, and every thread combines what it needs of all warps."""
-        shared = self.puller.shared
-        count = 1 << len(self.warp_steps)
-        slots = self.slice.output_bits
-        spans = [
-            shared.reserve(count * moved_bits(value.type.element) // 8 << slots)
-            for value in self.op.inputs
-        ]
-        for number, area in enumerate(spans):
-            for register, parts in enumerate(partial):
-                self._write(area, register, parts[number], number)
-        with ExitStack() as stack:
-            for area in spans:
-                stack.enter_context(shared.held(area))
-            shared.barrier()
-            return [self._folded(spans, register) for register in range(len(partial))]
-
-    def _folded(self, spans: list[Span], register: int) -> Parts:
-        """Combine what the warps have written, neighbours first."""
-        count = 1 << len(self.warp_steps)
-        read = [self._read(area, register, number, count) for number, area in enumerate(spans)]
-        lines = [list(parts) for parts in zip(*read, strict=True)]
-        while len(lines) > 1:
-            pairs = zip(lines[::2], lines[1::2], strict=True)
-            lines = [self._combine(near, far) for near, far in pairs]
-        return lines[0]
-
-    def _columns(self, item: int, *, own_part: bool) -> tuple[list[int], Callable[[int], int]]:
-        """Where a thread's element lies, in bytes: by the bits of its number, and by register.
-
-        The parts of the warps that hold one line lie side by side, in the order of the line.
-        """
-        count = 1 << len(self.warp_steps)
-        columns = [c * count * item for c in self.slice.columns_of("lane", "warp")]
-        if own_part:
-            lanes = self.puller.machine.warp_size.bit_length() - 1
-            for number, step in enumerate(self.warp_steps):
-                columns[lanes + step.warp.bit_length() - 1] |= item << number
-        return columns, lambda register: self.slice.packed(register) * count * item
-
-    def _address(self, area: Span, columns: list[int], constant: int) -> str:
-        place = self.puller.threads.offset(columns, constant)
-        start = f"getelementptr (i8, {SHARED} @shared, i32 {area.start})"
-        return self.code.assign(f"getelementptr i8, {SHARED} {start}, i32 {place.text}")
-
-    def _write(self, area: Span, register: int, part: Element, number: int) -> None:
-        kind = self.op.inputs[number].type.element
-        bits = moved_bits(kind)
-        columns, constant = self._columns(bits // 8, own_part=True)
-        word = word_size(bits)
-        words = to_words(self.code, [part.text], kind, word)
-        address = self._address(area, columns, constant(register))
-        lanes = self.puller.machine.warp_size.bit_length() - 1
         free = self.layout.free_masks()
-        reduced = 0
+        lanes = free["lane"]
         for step in self.lane_steps:
-            reduced |= 1 << step.lane.bit_length() - 1
-        first = self.puller.threads.is_first(free["lane"] | reduced, free["warp"], lanes)
-        if first is None:
-            store_words(self.code, address, word, words, SHARED)
-        else:
-            self.puller.machine.masked_shared_store(address, first.text, word, words)
+            lanes |= 1 << step.lane.bit_length() - 1
+        table = WarpTable(
+            self.puller,
+            [value.type.element for value in self.op.inputs],
+            self.slice,
+            [step.warp.bit_length() - 1 for step in self.warp_steps],
+            (lanes, free["warp"]),
+        )
+        return [self._folded(parts) for parts in table.exchange(partial)]
 
-    def _read(self, area: Span, register: int, number: int, count: int) -> list[Element]:
-        kind = self.op.inputs[number].type.element
-        item = moved_bits(kind) // 8
-        columns, constant = self._columns(item, own_part=False)
-        at_once = min(count, 16 // item)
-        texts: list[str] = []
-        for start in range(0, count, at_once):
-            address = self._address(area, columns, constant(register) + start * item)
-            texts += load_words(self.code, address, kind, at_once, SHARED)
-        return [Element(text, 1, self.code.level) for text in texts]
+    def _folded(self, parts: list[Parts]) -> Parts:
+        """Combine neighbours until one is left."""
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self._combine(near, far) for near, far in pairs]
+        return parts[0]

@@ -112,6 +112,11 @@ class Shared:
         (self._pending.writes if writes else self._pending.reads).append(pointer)
         self._seen.append((pointer, writes))
 
+    def publish(self) -> None:
+        """Let what the threads have read and written come before what follows."""
+        if self._pending.reads or self._pending.writes:
+            self.barrier()
+
     # -- control flow -----------------------------------------------------------------------------
 
     @contextmanager
