@@ -196,13 +196,13 @@ def test_tensor_copies_swizzle(swizzle, dtype):
 @pytest.mark.parametrize(("fill_nan", "outside"), [(False, 0.0), (True, np.nan)])
 def test_a_box_may_reach_out_of_the_tensor(fill_nan, outside):
     array = np.arange(6 * 8, dtype=np.float32).reshape(6, 8)
-    body = tensor_load(256, 2, "-2, 4")
+    body = tensor_load(256, 2, "-4, 4")
     out = np.ones((8, 8), np.float32)
     launch(
         body, [TensorMap(array, (8, 8), fill_nan=fill_nan), out], map_position=0, shared_bytes=256
     )
     expected = np.full((8, 8), outside, np.float32)
-    expected[:2, 2:] = array[4:6, :6]
+    expected[:2, 4:] = array[4:6, :4]
     assert np.array_equal(out, expected, equal_nan=True)
 
 
@@ -211,10 +211,11 @@ def test_tensors_of_all_ranks(rank):
     shape, box = (3, 4, 2, 5, 16)[-rank:], (2, 2, 1, 3, 8)[-rank:]
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     size = int(np.prod(box)) * 4
-    body = tensor_load(size, rank, ", ".join("1" * rank))
+    body = tensor_load(size, rank, ", ".join("4" + "1" * (rank - 1)))
     out = np.zeros(box, np.int32)
     launch(body, [TensorMap(array, box), out], map_position=0, shared_bytes=size)
-    window = array[tuple(slice(1, 1 + extent) for extent in box)]
+    start = [1] * (rank - 1) + [4]
+    window = array[tuple(slice(s, s + extent) for s, extent in zip(start, box, strict=True))]
     expected = np.zeros(box, np.int32)
     expected[tuple(slice(0, extent) for extent in window.shape)] = window
     assert np.array_equal(out, expected)
@@ -222,6 +223,7 @@ def test_tensors_of_all_ranks(rank):
 
 @pytest.mark.parametrize("operation", ["", "add", "max"])
 def test_tensor_stores(operation):
+    dtype = np.int32 if operation == "max" else np.float32
     kind = f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.bulk_group"
     kind = kind if operation else "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
     body = f"""
@@ -241,8 +243,8 @@ def test_tensor_stores(operation):
   cp.async.bulk.wait_group.read 0;
 $end:
 """
-    source = np.random.default_rng(0).integers(-9, 9, (8, 8)).astype(np.float32)
-    out = np.random.default_rng(1).integers(-9, 9, (12, 16)).astype(np.float32)
+    source = np.random.default_rng(0).integers(-9, 9, (8, 8)).astype(dtype)
+    out = np.random.default_rng(1).integers(-9, 9, (12, 16)).astype(dtype)
     expected = out.copy()
     combine = {"": lambda old, new: new, "add": np.add, "max": np.maximum}[operation]
     expected[6:12, 4:12] = combine(out[6:12, 4:12], source[:6])
@@ -385,6 +387,23 @@ $loaded:
     launch(body, [source, out, scratch], shared_bytes=256)
     assert np.array_equal(out, source[2:10, 4:12])
     assemble(kernel(body, 3, shared=SHARED))
+
+
+def test_a_box_must_begin_at_16_bytes():
+    array = np.zeros((8, 8), np.float32)
+    with pytest.raises(EmulatorError, match="innermost coordinate 2 is at 8 bytes"):
+        launch(tensor_load(256, 2, "2, 0"), [TensorMap(array, (8, 8)), array], 64, 0, 256)
+
+
+def test_a_reduction_that_the_hardware_lacks():
+    body = """
+  mov.b32 %r1, smem;
+  cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.bulk_group [%p0, {%t, %t}], [%r1];
+"""
+    with pytest.raises(EmulatorError, match="cannot reduce elements of type f32 by max"):
+        launch(
+            body, [TensorMap(np.zeros((8, 8), "f4"), (8, 8))], 1, map_position=0, shared_bytes=256
+        )
 
 
 @pytest.mark.parametrize(

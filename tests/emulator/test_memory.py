@@ -262,8 +262,11 @@ def test_reductions_and_swaps():
   atom.global.cas.b32 %r2, [%p0+20], 0, 77;
   setp.eq.u32 %q0, %r2, 0;
   @%q0 st.global.b32 [%p0+24], %t;
-  red.global.add.noftz.bf16x2 [%p0+28], 0x3F803F80;
-  red.global.v2.f32.add [%p1], {0f3F800000, 0f40000000};
+  mov.b32 %r5, 0x3F803F80;
+  red.global.add.noftz.bf16x2 [%p0+28], %r5;
+  mov.b32 %r6, 0f3F800000;
+  mov.b32 %r7, 0f40000000;
+  red.global.v2.f32.add [%p1], {%r6, %r7};
 """
     out, pair = np.zeros(8, np.uint32), np.zeros(2, np.float32)
     launch(kernel(body), [out, pair])

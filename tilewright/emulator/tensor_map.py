@@ -35,8 +35,9 @@ __all__ = ["BoxedView", "TensorMap", "decode_tensor_map", "encode_tensor_map", "
 _MARK = b"TILEMAP1"
 _FORMAT = struct.Struct("<8sQBBBB4x5Q4Q5H5B17x")
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32", "f64", "bf16", "f32")
-_SIZES = (1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4)
+_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
+_TYPES += ("f32", "f32", "f32")  # flushed to zero, tf32, and both
+_SIZES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 _TYPE_OF_DTYPE = {
     np.dtype(np.uint8): 0,
     np.dtype(np.int8): 0,
@@ -50,8 +51,8 @@ _TYPE_OF_DTYPE = {
     np.dtype(np.int64): 5,
     np.dtype(np.float16): 6,
     np.dtype(np.float32): 7,
-    np.dtype(np.float64): 9,
-    np.dtype(ml_dtypes.bfloat16): 10,
+    np.dtype(np.float64): 8,
+    np.dtype(ml_dtypes.bfloat16): 9,
 }
 
 
@@ -197,7 +198,7 @@ def decode_tensor_map(raw: bytes) -> BoxedView:
     size = _SIZES[kind]
     return BoxedView(
         address,
-        _TYPES[min(kind, len(_TYPES) - 1)],
+        _TYPES[kind],
         size,
         tuple(rest[:rank]),
         (size, *rest[5 : 5 + rank - 1]),

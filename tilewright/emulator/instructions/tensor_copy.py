@@ -63,9 +63,14 @@ def _shared_index(view: BoxedView, start: int) -> Array:
     return swizzled(start + np.arange(count) * view.itemsize, view.swizzle)
 
 
-def _check_rank(view: BoxedView, coordinates: tuple[int, ...], instruction: Instruction) -> None:
+def _check_place(view: BoxedView, coordinates: tuple[int, ...], instruction: Instruction) -> None:
     if len(coordinates) != len(view.box) or not instruction.has(f"{len(coordinates)}d"):
         raise EmulatorError(f"{len(coordinates)} coordinates for a map of rank {len(view.box)}")
+    if coordinates[0] * view.itemsize % 16:
+        raise EmulatorError(
+            f"the innermost coordinate {coordinates[0]} is at {coordinates[0] * view.itemsize} "
+            "bytes: no multiple of 16, which the hardware takes for an illegal instruction"
+        )
 
 
 def _bytes_of(index: Array, itemsize: int) -> Array:
@@ -83,7 +88,7 @@ def _load(binder: Binder, instruction: Instruction) -> Step:
             one = np.array([lane])
             block = int(machine.block_of_thread[lane])
             view, place = _read_map(machine, int(map_address(one)[0])), coordinates(lane)
-            _check_rank(view, place, instruction)
+            _check_place(view, place, instruction)
             start, at = int(shared_offsets(to(one))[0]), int(shared_offsets(bar(one))[0])
             machine.shared_bytes_at(
                 block, start, view.size_bytes, alignment=128, what="the destination"
@@ -127,7 +132,9 @@ def _store(binder: Binder, instruction: Instruction) -> Step:
             one = np.array([lane])
             block = int(machine.block_of_thread[lane])
             view, place = _read_map(machine, int(map_address(one)[0])), coordinates(lane)
-            _check_rank(view, place, instruction)
+            _check_place(view, place, instruction)
+            if operation:
+                _check_operation(operation, view.type)
             start = int(shared_offsets(origin(one))[0])
             machine.shared_bytes_at(block, start, view.size_bytes, alignment=128, what="the source")
             index = _shared_index(view, start)
@@ -147,6 +154,18 @@ def _store(binder: Binder, instruction: Instruction) -> Step:
             )
 
     return step
+
+
+def _check_operation(operation: str, type: str) -> None:
+    allowed = {
+        "add": ("u32", "s32", "u64", "f32", "f16", "bf16"),
+        "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+        "max": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+        "inc": ("u32",),
+        "dec": ("u32",),
+    }.get(operation, ("u32", "s32", "u64", "s64"))
+    if type not in allowed:
+        raise EmulatorError(f"a tensor copy cannot reduce elements of type {type} by {operation}")
 
 
 def _write_box(
@@ -177,6 +196,7 @@ _FIELDS: dict[str, tuple[int, str, int]] = {
     "box_dim": (96, "<H", 2),
     "element_stride": (106, "<B", 1),
 }
+_DRIVER_TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12)  # by the numbers of `.elemtype`
 
 
 @opcode("tensormap")
@@ -201,7 +221,7 @@ def _tensor_map(binder: Binder, instruction: Instruction, pc: int) -> Step:
         for lane in group.lanes.tolist():
             place = int(locate(np.array([lane]))[0])
             value = int(values[lane]) + (1 if field == "rank" else 0)
-            raw = struct.pack(form, value)
+            raw = struct.pack(form, _DRIVER_TYPES[value] if field == "elemtype" else value)
             view = _map_bytes(machine, lane, place, instruction)
             view[:8] = np.frombuffer(b"TILEMAP1", np.uint8)
             start = offset + ordinal * step_bytes
