@@ -5,7 +5,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from snippets import assemble, kernel
+from ptx_snippets import assemble, kernel
 
 from tilewright.emulator import Emulator, EmulatorError, TensorMap
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from device import Device
-from instruction_set import all_snippets
-from snippets import assemble, inputs_of, module, run
+from ptx_device import Device
+from ptx_instruction_set import all_snippets
+from ptx_snippets import assemble, inputs_of, module, run
 
 from tilewright.emulator import Emulator
 

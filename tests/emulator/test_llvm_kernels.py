@@ -5,8 +5,8 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from llvm_kernels import INTRINSICS, SHARED_BYTES, SOFTMAX, K, M, N, compile_to_ptx, matmul
-from snippets import assemble
+from ptx_llvm_kernels import INTRINSICS, SHARED_BYTES, SOFTMAX, K, M, N, compile_to_ptx, matmul
+from ptx_snippets import assemble
 
 from tilewright.emulator import Emulator, EmulatorError, TensorMap
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from matrix_kernels import (
+from ptx_matrix_kernels import (
     HEAD,
     KINDS,
     a_elements,
@@ -16,7 +16,7 @@ from matrix_kernels import (
     warpgroup_kernel,
     wgmma_elements,
 )
-from snippets import assemble
+from ptx_snippets import assemble
 
 from tilewright.emulator import Emulator
 

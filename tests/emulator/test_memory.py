@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from snippets import kernel
+from ptx_snippets import kernel
 
 from tilewright.emulator import Emulator, EmulatorError
 

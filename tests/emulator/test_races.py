@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from snippets import kernel
+from ptx_snippets import kernel
 
 from tilewright.emulator import Emulator
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from snippets import assemble, kernel
+from ptx_snippets import assemble, kernel
 
 from tilewright.emulator import Emulator, EmulatorError
 

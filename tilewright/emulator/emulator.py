@@ -9,10 +9,10 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tilewright.emulator import instructions as instruction_set
-from tilewright.emulator.binding import HANDLERS, Binder, numpy_type
+from tilewright.emulator.binding import Binder, numpy_type
 from tilewright.emulator.floats import Array
 from tilewright.emulator.groups import Step
+from tilewright.emulator.instructions import HANDLERS
 from tilewright.emulator.instructions.control import guarded
 from tilewright.emulator.machine import Machine, Shape
 from tilewright.emulator.memory import Buffer, GlobalMemory
@@ -40,7 +40,6 @@ Argument = Any  # a NumPy array, a number, a TensorMap, or bytes
 _THREADS_AT_ONCE = 32768
 _SHARED_AT_ONCE = 64 << 20
 _LARGEST_BLOCK = 1024
-_HANDLED = instruction_set.__all__
 
 
 class LaunchOptions(TypedDict, total=False):

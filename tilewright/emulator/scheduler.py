@@ -113,6 +113,9 @@ class Scheduler:
                     break
         except EmulatorError as error:
             raise self._explain(error, group, pc) from None
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            wrong = EmulatorError(f"the emulator cannot run the instruction ({error})")
+            raise self._explain(wrong, group, pc) from error
         self._count(group, pc - first)
 
     def _count(self, group: Group, instructions: int) -> None:

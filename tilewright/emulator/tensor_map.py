@@ -35,8 +35,9 @@ __all__ = ["BoxedView", "TensorMap", "decode_tensor_map", "encode_tensor_map", "
 _MARK = b"TILEMAP1"
 _FORMAT = struct.Struct("<8sQBBBB4x5Q4Q5H5B17x")
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
-_TYPES += ("f32", "f32", "f32")  # flushed to zero, tf32, and both
+_INTEGERS = ("u8", "u16", "u32", "s32", "u64", "s64")
+_FLUSHED_AND_TF32 = ("f32", "f32", "f32")
+_TYPES = (*_INTEGERS, "f16", "f32", "f64", "bf16", *_FLUSHED_AND_TF32)
 _SIZES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 _TYPE_OF_DTYPE = {
     np.dtype(np.uint8): 0,

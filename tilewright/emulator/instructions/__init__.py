@@ -1,5 +1,6 @@
-"""The instructions, by theme. Importing this package fills the table of handlers."""
+"""The instructions, by theme. Each module enters its opcodes into `HANDLERS`."""
 
+from tilewright.emulator.binding import HANDLERS
 from tilewright.emulator.instructions import (
     asynchronous,
     atomics,
@@ -19,6 +20,7 @@ from tilewright.emulator.instructions import (
 )
 
 __all__ = [
+    "HANDLERS",
     "asynchronous",
     "atomics",
     "barriers",

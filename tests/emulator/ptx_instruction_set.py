@@ -2,7 +2,7 @@
 
 import ml_dtypes
 import numpy as np
-from snippets import Snippet, snippet
+from ptx_snippets import Snippet, snippet
 
 BF16 = ml_dtypes.bfloat16
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
