@@ -23,8 +23,11 @@ def _flag(name: str) -> bool:
 
 
 def _integer(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.lstrip("-").isdigit() else default
+    text = os.environ.get(name, "").strip()
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ValueError(f"{name}={text}: an integer is needed") from None
 
 
 def interpret() -> bool:

@@ -10,19 +10,63 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tests.frontend.harness import evaluated, kernel, returned, run_eager
+from tests.frontend.harness import evaluated, ir_of, kernel, returned, run_eager
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import constexpr
+from tilewright.frontend.context import Eager, Evaluated, activate
 from tilewright.frontend.eager import run_eagerly
 from tilewright.frontend.tensor import Tensor
 from tilewright.interpreter import Interpreter
-from tilewright.ir.types import DTYPES
+from tilewright.ir.types import DTYPES, PointerType, TileType
+from tilewright.ops.numerics import narrow
 
 TWO = constexpr(2)
 
 
 def types_of(result):
     return [str(x.value.type) if isinstance(x, Tensor) else type(x).__name__ for x in result]
+
+
+def tile_of(array, element):
+    return Tensor(Evaluated(TileType(element, array.shape), array))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("i1", bool), ("u8", "u1"), ("fp16", "f2"), ("bf16", "f4"), ("fp8e4b15", "f4")],
+)
+def test_tiles_become_arrays(name, dtype):
+    element = DTYPES[name]
+    ones = narrow(np.ones(3, np.float32), element) if element.is_floating() else np.ones(3)
+    tile = tile_of(ones.astype(element.numpy), element)
+    values = np.asarray(tile)
+    assert values.dtype == dtype
+    assert values.tolist() == [1, 1, 1]
+    assert np.array(tile, np.float64).dtype == np.float64
+
+
+def test_pointers_show_addresses():
+    tile = tile_of(np.array([16, -1]), PointerType(DTYPES["fp32"]))
+    assert repr(tile) == "tensor([0x10, 0xffffffffffffffff], *fp32[2])"
+    assert np.asarray(tile).tolist() == [16, 2**64 - 1]
+    assert str(tile_of(np.array(16), PointerType(DTYPES["fp32"]))) == "*fp32 0x10"
+
+
+def test_arrays_of_numpy_leave_operators_to_tiles():
+    with activate(Eager(Interpreter())):
+        tile = tile_of(np.arange(3, dtype=np.int32), DTYPES["i32"])
+        assert isinstance(np.int32(2) * tile, Tensor)
+        with pytest.raises(TypeError, match="ufunc"):
+            np.exp(tile)
+
+
+def test_values_of_a_kernel_that_is_compiled_are_no_arrays():
+    @kernel
+    def f(x):
+        x.__array__()
+
+    with pytest.raises(CompileError, match="an array is needed at compile time"):
+        ir_of(f, 3)
 
 
 def test_print_shows_values(capsys):

@@ -1,6 +1,7 @@
 """Autotuning: invisible in the results, its hooks, its choice, what it keeps, how it fails."""
 
 import io
+import re
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -354,8 +355,76 @@ def test_the_progress_line(monkeypatch):
         monkeypatch.setattr(sys, "stderr", terminal)
         tuned(steps(1, 2), [2.0, 1.0])[(4,)](np.zeros(4, np.float32), 4)
         assert shown in terminal.getvalue()
-        assert "\n" not in terminal.getvalue()
+        assert terminal.getvalue().count("\n") == bool(shown)
         assert bool(shown) == bool(terminal.getvalue())
+
+
+def test_a_long_tuning_tells_what_it_found(monkeypatch, capfd):
+    monkeypatch.setattr(progress_module, "_QUIET_SECONDS", -1.0)
+    tuned(steps(1, 2), [2.0, 1.0])[(4,)](np.zeros(4, np.float32), 4)
+    assert re.fullmatch(
+        r"\[tilewright\] tuned add: 2 configurations in \d+\.\d s, "
+        r"the fastest: STEP: 2, num_warps: 4, num_ctas: 1, num_stages: 3: 1 ms\n",
+        capfd.readouterr().err,
+    )
+
+
+@pytest.mark.parametrize(
+    ("decorate", "message"),
+    [
+        (
+            lambda: tw.autotune([{"STEP": 16}], key=[]),
+            r"is a tilewright.Config, not .*\n.*`tilewright.Config\({'STEP': 16}\)`",
+        ),
+        (
+            lambda: tw.autotune(steps(1), key=[])(add),
+            r"@autotune stands above a kernel, and `add` is none\n.*`@tilewright.jit`",
+        ),
+        (lambda: tw.heuristics({})(add), "@heuristics stands above a kernel"),
+        (
+            lambda: tw.autotune([Config({"STEPS": 1})], key=[])(tw.jit(add)),
+            r"`STEPS` is no parameter of the kernel \(STEPS: 1.*\n.*did you mean `STEP`\?",
+        ),
+        (
+            lambda: tw.heuristics({"STEPS": len})(tw.jit(add)),
+            r"heuristics of add: `STEPS` is no parameter .*\n.*did you mean `STEP`\?",
+        ),
+        (
+            lambda: tw.jit(tw.autotune(steps(1), key=[])(tw.jit(add))),
+            "`@autotune` has been applied .*\n.*`@tilewright.jit` stands below",
+        ),
+        (
+            lambda: tw.jit(tw.heuristics({})(tw.jit(add))),
+            "`@heuristics` has been applied .*\n.*`@tilewright.jit` stands below",
+        ),
+    ],
+)
+def test_decorators_that_do_not_fit(decorate, message):
+    with pytest.raises(tw.TilewrightError, match=message):
+        decorate()
+
+
+def test_options_of_a_launch_are_no_unknown_parameters():
+    assert tw.autotune([Config({"STEP": 1, "waves_per_eu": 2})], key=[])(tw.jit(add))
+
+
+def test_debugging_takes_the_first_configuration(capfd):
+    kernel = tuned(steps(3, 5), [], reset_to_zero=["x_ptr"])
+    x = np.ones(4, np.float32)
+    kernel.debug[(4,)](x, 4)
+    assert x.tolist() == [3] * 4
+    assert "add as Python, with the first configuration: STEP: 3" in capfd.readouterr().err
+    assert not kernel.debug
+    with pytest.raises(LaunchError, match="`STEP` is given in the call"):
+        kernel.debug[(4,)](x, 4, STEP=1)
+
+
+def test_debugging_computes_heuristics():
+    kernel = tw.heuristics({"STEP": lambda arguments: arguments["n"]})(tw.jit(add))
+    x = np.zeros(4, np.float32)
+    kernel.debug[(4,)](x, 4)
+    tw.autotune([Config({})], key=[])(kernel).debug[(4,)](x, 4)
+    assert x.tolist() == [8] * 4
 
 
 def test_configurations_compare_by_what_they_say():

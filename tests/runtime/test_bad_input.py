@@ -357,6 +357,7 @@ def test_what_is_no_pointer(launch, value):
         ((), {}, "missing the arguments `x_ptr`, `n`"),
         ((1,), {}, "missing the argument `n`"),
         ((1, 2, 3, 4), {}, "takes 3 arguments, but 4 were given"),
+        ((1,), {"m": 3}, "`m` is neither .*\n.*the parameters are `x_ptr`, `n`, `STEP`"),
         ((1, 2), {"STP": 3}, "`STP` is neither .*\n.*did you mean `STEP`"),
         ((1, 2), {"num_wraps": 3}, "did you mean `num_warps`"),
         ((1, 2), {"num_warps": "four"}, "`num_warps` is an int of at least 1"),
@@ -412,8 +413,22 @@ def test_grids(launch, grid, message):
 
 
 def test_a_grid_function_that_raises(launch):
-    with pytest.raises(KeyError, match="BLOCK"):
-        launch(add, lambda meta: (meta["BLOCK"],), np.zeros(4, np.float32), 4)
+    with pytest.raises(ZeroDivisionError):
+        launch(add, lambda meta: (meta["n"] // 0,), np.zeros(4, np.float32), 4)
+
+
+def test_a_grid_function_that_misspells_a_parameter(launch):
+    error = said(launch, add, np.zeros(4, np.float32), 4, grid=lambda meta: (meta["STEPS"],))
+    assert str(error) == (
+        "add: the function that computes the grid raises KeyError: 'STEPS'\n  try: did you mean "
+        "`STEP`? it is given a dictionary of the parameters: `x_ptr`, `n`, `STEP`"
+    )
+
+
+def test_an_array_of_no_axes_in_place_of_a_number(launch):
+    error = said(launch, add, np.zeros(4, np.float32), np.array(4))
+    assert isinstance(error, CompileError)
+    assert "`n.item()`" in error.hint
 
 
 def test_a_grid_of_no_programs_touches_nothing(launch):

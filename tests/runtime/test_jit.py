@@ -396,6 +396,32 @@ def test_debug_levels_tell(monkeypatch, capfd):
     assert "func @add" in told
 
 
+def test_times_of_kernels_from_disk(monkeypatch, capfd):
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "2")
+    for stage in ("machine code", "from disk"):
+        fresh(add)[(1,)](np.zeros(1, np.float32), 7)
+        told = capfd.readouterr().err
+        assert f"[tilewright] add: {stage} " in told
+        assert all(line.startswith("[tilewright] ") for line in told.splitlines())
+
+
+@pytest.mark.parametrize("way", ["environment", "launcher"])
+def test_debug_levels_tell_of_interpreted_launches(monkeypatch, capfd, way):
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    if way == "environment":
+        monkeypatch.setenv("TILEWRIGHT_INTERPRET", "1")
+    kernel = fresh(add)
+    launcher = kernel if way == "environment" else kernel.debug
+    launcher[(1,)](np.zeros(1, np.float32), 7)
+    assert capfd.readouterr().err == "[tilewright] add[(1, 1, 1)]: as Python\n"
+
+
+def test_a_debug_level_that_is_no_number(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "yes")
+    with pytest.raises(ValueError, match="TILEWRIGHT_DEBUG=yes: an integer is needed"):
+        fresh(add)
+
+
 def test_kernels_are_not_called():
     with pytest.raises(CompileError, match=r"`add` is a kernel.*\n.*add\[grid\]"):
         add(1, 2)

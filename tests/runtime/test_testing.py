@@ -110,7 +110,7 @@ def test_reports(tmp_path, capsys):
 def test_the_public_names_are_there():
     for name in tw.__all__:
         assert getattr(tw, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="tilewright has no `nothing`"):
         tw.nothing  # noqa: B018
     count = tw.get_num_threads()
     tw.set_num_threads(1)

@@ -47,6 +47,7 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
     Raises:
         TilewrightError: With the kernel's line, and the calls that led there.
     """
+    __tracebackhide__ = True
     try:
         with activate(Eager(machine)):
             return call_eagerly(function, (), arguments)

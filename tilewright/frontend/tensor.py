@@ -18,7 +18,7 @@ from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import Evaluated
 from tilewright.ir.core import Op, Value
-from tilewright.ir.types import DType, ElementType, TileType
+from tilewright.ir.types import DType, ElementType, PointerType, TileType
 from tilewright.ops import Cast, Elementwise, Full, MathFunction
 from tilewright.ops.numerics import Array, widen
 
@@ -85,16 +85,21 @@ def tensor_member(function: F) -> F:
     return member_of(Tensor)(function)
 
 
+def _operand(value: Any) -> Any:
+    value = unwrap(value)
+    return value.item() if isinstance(value, np.bool | np.integer | np.floating) else value
+
+
 def _binary(name: str) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
-        return _OPERATORS[name](self, unwrap(other))
+        return _OPERATORS[name](self, _operand(other))
 
     return method
 
 
 def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
-        return _OPERATORS[name](unwrap(other), self)
+        return _OPERATORS[name](_operand(other), self)
 
     return method
 
@@ -188,7 +193,19 @@ class Tensor:
     def __float__(self) -> float:
         return float(self._known("a Python float"))
 
-    def _known(self, what: str) -> Any:
+    # An operator with an array of NumPy on the left is left to the tile on the right.
+    __array_ufunc__ = None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: PLW3201
+        """Return the values, those of types that NumPy lacks as fp32, and pointers as uint64."""
+        array = self._constant("an array")
+        if isinstance(self.dtype, PointerType):
+            array = array.view(np.uint64)
+        elif self.dtype.is_floating() and array.dtype.kind != "f":
+            array = _readable(array, self.dtype)
+        return np.array(array, dtype, copy=copy)
+
+    def _constant(self, what: str) -> Array:
         array = constant_array(self.value)
         if array is None:
             raise CompileError(
@@ -196,6 +213,10 @@ class Tensor:
                 "needed at compile time",
                 hint="annotate the parameter it comes from as tl.constexpr",
             )
+        return array
+
+    def _known(self, what: str) -> Any:
+        array = self._constant(what)
         if array.size != 1:
             raise CompileError(f"a tile of shape {list(self.shape)} cannot become {what}")
         return _readable(array, self.dtype).reshape(())[()]
@@ -204,14 +225,25 @@ class Tensor:
         array = constant_array(self.value)
         if array is None:
             return f"<tensor {self.value.type}>"
+        is_pointer = isinstance(self.dtype, PointerType)
         if not self.shape:
-            return str(_readable(array, self.dtype)[()])
-        shown = np.array2string(_readable(array, self.dtype), separator=", ", prefix="tensor(")
+            shown = _address(array[()]) if is_pointer else str(_readable(array, self.dtype)[()])
+            return f"{self.dtype} {shown}" if is_pointer else shown
+        shown = np.array2string(
+            _readable(array, self.dtype),
+            separator=", ",
+            prefix="tensor(",
+            formatter={"int": _address} if is_pointer else None,
+        )
         return f"tensor({shown}, {self.value.type})"
 
     def __format__(self, spec: str) -> str:
         known = constant_array(self.value) is not None and not self.shape
         return format(self._known("text") if known and spec else repr(self), spec)
+
+
+def _address(number: Any) -> str:
+    return hex(int(number) % 2**64)
 
 
 def _readable(array: Array, element: ElementType) -> Array:

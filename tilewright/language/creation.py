@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright.frontend import semantic
 from tilewright.frontend.builtin import builtin
+from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.emit import emit
 from tilewright.frontend.semantic import casts, shapes, values
 from tilewright.frontend.tensor import Tensor, tensor_member
@@ -18,7 +19,7 @@ __all__ = [
 
 
 @builtin
-def program_id(axis: int) -> Tensor:
+def program_id(axis: int | constexpr) -> Tensor:
     """Return this program's index along `axis` (0, 1 or 2) of the grid, an int32 scalar.
 
     >>> tl.program_id(0)
@@ -28,7 +29,7 @@ def program_id(axis: int) -> Tensor:
 
 
 @builtin
-def num_programs(axis: int) -> Tensor:
+def num_programs(axis: int | constexpr) -> Tensor:
     """Return the grid's extent along `axis` (0, 1 or 2), an int32 scalar.
 
     >>> tl.num_programs(0)
@@ -38,7 +39,7 @@ def num_programs(axis: int) -> Tensor:
 
 
 @builtin
-def arange(start: int, end: int) -> Tensor:
+def arange(start: int | constexpr, end: int | constexpr) -> Tensor:
     """Return the int32 numbers `start`, ..., `end - 1` as a tile of shape `(end - start,)`.
 
     Both are compile-time integers, with `start < end`; any length works, not only powers of two.

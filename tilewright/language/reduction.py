@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.frontend.builtin import builtin
+from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.emit import emit
 from tilewright.frontend.semantic import (
     arithmetic,
@@ -385,7 +386,7 @@ def topk(x: Any, k: Any, dim: Any = None, descending: Any = True) -> Tensor:
 
 @tensor_member
 @builtin
-def histogram(input: Any, num_bins: int, mask: Any = None) -> Tensor:
+def histogram(input: Any, num_bins: int | constexpr, mask: Any = None) -> Tensor:
     """Count how often each of 0, ..., `num_bins` - 1 occurs in a 1-d tile of integers (int32).
 
     Other values, and lanes where `mask` is false, are not counted.

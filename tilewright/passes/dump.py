@@ -68,6 +68,6 @@ class Report:
     def __call__(self, step: Step) -> None:
         is_same = step.after is step.before
         change = " (unchanged)" if is_same else ""
-        line = f"{step.after.name}: {step.name} {1000 * step.seconds:.2f} ms{change}\n"
+        line = f"{step.after.name}: {step.name} {1e3 * step.seconds:.2f} ms{change}\n"
         text = to_text(step.after) if self.show_ir and not is_same else ""
-        sys.stderr.write(line + text)
+        sys.stderr.write(f"[tilewright] {line}{text}")

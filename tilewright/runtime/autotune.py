@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,13 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
 from tilewright.runtime.dispatch import Grid
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.heuristics import DecoratedDebug, kernel_below
+from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.progress import Progress
+from tilewright.runtime.readable import ReadableErrors
+from tilewright.runtime.report import tell
 from tilewright.runtime.trials import Call, Hooks, Trials
+from tilewright.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -46,7 +51,7 @@ class Autotuner:
         executor: Executor | None = None,
     ) -> None:
         self.fn = fn
-        self.base_fn = _base_function(fn)
+        self.base_fn = kernel_below("autotune", fn)
         self.arg_names: list[str] = list(fn.arg_names)
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
@@ -61,11 +66,16 @@ class Autotuner:
         self._prune = dict(prune_configs_by or {})
         self._executor = executor
         self._lock = threading.RLock()
-        named = {*self.keys, *hooks.reset_to_zero, *hooks.restore_value}
-        if unknown := sorted(named - {*self.arg_names}):
+        self._require_parameters({*self.keys, *hooks.reset_to_zero, *hooks.restore_value})
+        for config in self.configs:
+            self._require_parameters(config.kwargs.keys() - DEFAULTS.keys(), f" ({config})")
+
+    def _require_parameters(self, names: AbstractSet[str], place: str = "") -> None:
+        for name in sorted(names - {*self.arg_names}):
+            close = did_you_mean(name, self.arg_names)
             raise LaunchError(
-                f"autotune of {self.base_fn.name}: `{unknown[0]}` is no parameter of the kernel",
-                hint=f"the parameters are {', '.join(f'`{name}`' for name in self.arg_names)}",
+                f"autotune of {self.base_fn.name}: `{name}` is no parameter of the kernel{place}",
+                hint=close or f"the parameters are {', '.join(f'`{n}`' for n in self.arg_names)}",
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -80,15 +90,33 @@ class Autotuner:
         """Launch with the best configuration for these arguments, after tuning if need be."""
         if warmup:
             return self.warmup(*args, grid=grid, **kwargs)
+        __tracebackhide__ = True
+        with ReadableErrors():
+            call = self._call(args, kwargs, grid)
+            self.nargs = call.named
+            config = self._chosen(call)
+            self.best_config = config
+            self._prepare(call.arguments(config), config)
+            return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
+
+    @property
+    def debug(self) -> DecoratedDebug:
+        """`kernel.debug[grid](...)`: the first configuration as ordinary Python, without tuning."""
+        return DecoratedDebug(self)
+
+    def interpret(self, *args: Any, grid: Grid, **kwargs: Any) -> None:
+        """Run the body as ordinary Python with the first configuration; stderr tells which."""
         call = self._call(args, kwargs, grid)
-        self.nargs = call.named
-        config = self._chosen(call)
-        self.best_config = config
-        arguments = call.arguments(config)
+        self._refuse_conflicts(call)
+        config = self._pruned(call)[0]
+        tell(f"[tilewright] {self.base_fn.name} as Python, with the first configuration: {config}")
+        self._prepare(call.arguments(config), config)
+        self.fn.debug[grid](*args, **kwargs, **config.all_kwargs())
+
+    def _prepare(self, arguments: dict[str, Any], config: Config) -> None:
         self.hooks.reset(arguments)
         if config.pre_hook is not None:
             config.pre_hook(arguments)
-        return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile for every configuration without launching; return the kernels."""
@@ -121,13 +149,7 @@ class Autotuner:
         return (*(named[name] for name in self.keys if name in named), *dtypes)
 
     def _tuned(self, call: Call, key: tuple[Any, ...]) -> Config:
-        for config in self.configs:
-            if conflicts := sorted(config.all_kwargs().keys() & call.kwargs.keys()):
-                raise LaunchError(
-                    f"autotune of {self.base_fn.name}: `{conflicts[0]}` is given in the call, and "
-                    "by the configurations",
-                    hint="leave it out of the call",
-                )
+        self._refuse_conflicts(call)
         configs = self._pruned(call)
         if len(configs) == 1 or self.base_fn.is_interpreted:
             return configs[0]
@@ -146,6 +168,15 @@ class Autotuner:
         self.configs_timings = trials.times
         return best
 
+    def _refuse_conflicts(self, call: Call) -> None:
+        for config in self.configs:
+            if conflicts := sorted(config.all_kwargs().keys() & call.named.keys()):
+                raise LaunchError(
+                    f"autotune of {self.base_fn.name}: `{conflicts[0]}` is given in the call, and "
+                    "by the configurations",
+                    hint="leave it out of the call",
+                )
+
     def _pruned(self, call: Call) -> list[Config]:
         configs = list(self.configs)
         early = self._prune.get("early_config_prune")
@@ -161,12 +192,6 @@ class Autotuner:
         count = top_k if isinstance(top_k, int) else int(len(self.configs) * top_k)
         estimates = {config: model(**call.arguments(config)) for config in configs}
         return sorted(configs, key=estimates.__getitem__)[: max(1, count)]
-
-
-def _base_function(fn: Any) -> JITFunction:
-    while not isinstance(fn, JITFunction):
-        fn = fn.fn
-    return fn
 
 
 def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
@@ -205,7 +230,8 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
         rep: Milliseconds of trial launches that are timed.
         use_cuda_graph: Accepted; it has no use on the CPU.
         do_bench: `do_bench(launch, quantiles=...)` returns the quantiles of the time of `launch()`.
-        cache_results: Keep the times on disk, an entry for each configuration.
+        cache_results: Keep the times on disk, an entry for each configuration, so that the next
+            process need not tune.
         executor: Where to compile, several configurations at a time.
 
     >>> import tilewright, tilewright.language as tl
@@ -213,6 +239,14 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
     ... @tilewright.jit
     ... def kernel(x_ptr, n, BLOCK: tl.constexpr): ...
     """
+    given: Sequence[Any] = configs
+    others = [config for config in given if not isinstance(config, Config)]
+    if others:
+        shown = repr(others[0]) if isinstance(others[0], dict) else "{...}"
+        raise LaunchError(
+            f"autotune: a configuration is a tilewright.Config, not {others[0]!r}",
+            hint=f"write `tilewright.Config({shown})`",
+        )
     hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
     if do_bench is None:
         do_bench = partial(

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from tilewright.errors import LaunchError
 from tilewright.frontend.parameters import Parameter
+from tilewright.spelling import did_you_mean
 
 __all__ = ["MISSING", "Binder", "Extents", "Grid", "State", "extents", "make_binder"]
 
@@ -77,7 +78,10 @@ def {_}fixed({_}state, {_}x, {_}y, {_}z):
 def {_}computed({_}state):
     def {_}launch({_}grid, /, {signature}):
         {extra}
-        {_}x, {_}y, {_}z = {_}extents({_}grid({{{meta}}}))
+        try:
+            {_}x, {_}y, {_}z = {_}extents({_}grid({{{meta}}}))
+        except KeyError as {_}error:
+            raise {_}no_key({_}name, {_}error, {names}) from {_}error
 """
     + _LAUNCH
     + """
@@ -103,6 +107,7 @@ def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
         f"{prefix}declined": NotImplemented,
         f"{prefix}extents": extents,
         f"{prefix}refuse": _refuse_extra,
+        f"{prefix}no_key": _no_key,
         **{f"{prefix}default{p.num}": p.default for p in parameters if p.has_default},
     }
     names = [parameter.name for parameter in parameters]
@@ -114,6 +119,7 @@ def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
         extra="pass" if takes_any_number else refuse,
         arguments="".join(f"{n}, " for n in names),
         meta=", ".join(f"{n!r}: {n}" for n in names),
+        names=repr(names),
     )
     exec(_compiled(source), namespace)  # noqa: S102 - the text is ours
     return Binder(*(namespace[f"{prefix}{part}"] for part in ("fixed", "computed", "bind")))
@@ -143,6 +149,16 @@ def _refuse_extra(name: str, expected: int, extra: tuple[Any, ...]) -> None:
     raise LaunchError(
         f"{name} takes {expected} arguments, but {expected + len(extra)} were given by position",
         hint="launch options are given by name: num_warps=4",
+    )
+
+
+def _no_key(name: str, error: KeyError, names: Sequence[str]) -> LaunchError:
+    key = error.args[0] if error.args else ""
+    has = ", ".join(f"`{n}`" for n in names)
+    given = f"it is given a dictionary of the parameters: {has}"
+    return LaunchError(
+        f"{name}: the function that computes the grid raises KeyError: {key!r}",
+        hint=f"{did_you_mean(str(key), names)} {given}".lstrip(),
     )
 
 

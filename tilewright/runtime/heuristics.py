@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tilewright.errors import LaunchError
 from tilewright.runtime.dispatch import Grid
+from tilewright.runtime.jit import JITFunction
+from tilewright.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Heuristics", "heuristics"]
+__all__ = ["DecoratedDebug", "Heuristics", "heuristics", "kernel_below"]
 
 
 class Heuristics:
@@ -18,8 +22,15 @@ class Heuristics:
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[..., Any]]) -> None:
         self.fn = fn
+        self.base_fn = kernel_below("heuristics", fn)
         self.arg_names: list[str] = fn.arg_names
         self.values = dict(values)
+        for name in self.values.keys() - {*self.arg_names}:
+            hint = did_you_mean(name, self.arg_names)
+            raise LaunchError(
+                f"heuristics of {self.base_fn.name}: `{name}` is no parameter of the kernel",
+                hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in self.arg_names)}",
+            )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "fn":
@@ -32,6 +43,15 @@ class Heuristics:
     def run(self, *args: Any, grid: Grid, **kwargs: Any) -> Any:
         """Compute the parameters and launch."""
         return self.fn.run(*args, grid=grid, **self._computed(args, kwargs))
+
+    @property
+    def debug(self) -> DecoratedDebug:
+        """`kernel.debug[grid](...)`: the same as ordinary Python; see `JITFunction.debug`."""
+        return DecoratedDebug(self)
+
+    def interpret(self, *args: Any, grid: Grid, **kwargs: Any) -> None:
+        """Compute the parameters and run the body as ordinary Python."""
+        self.fn.debug[grid](*args, **self._computed(args, kwargs))
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
         """Compute the parameters and compile without launching."""
@@ -49,6 +69,34 @@ class Heuristics:
         for name, rule in self.values.items():
             kwargs[name] = rule({**named, **kwargs})
         return kwargs
+
+
+class DecoratedDebug:
+    """`kernel.debug` of a kernel with more decorators than `jit`."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __bool__(self) -> bool:
+        return bool(self._kernel.fn.debug)
+
+    def __getitem__(self, grid: Grid) -> Callable[..., None]:
+        return partial(self._kernel.interpret, grid=grid)
+
+
+def kernel_below(decorator: str, fn: Any) -> JITFunction:
+    """Return the kernel that a decorator is applied to, below the decorators in between.
+
+    Raises `LaunchError` where there is none.
+    """
+    kernel = getattr(fn, "base_fn", fn)
+    if isinstance(kernel, JITFunction):
+        return kernel
+    name = getattr(fn, "__name__", type(fn).__name__)
+    raise LaunchError(
+        f"@{decorator} stands above a kernel, and `{name}` is none",
+        hint=f"write `@tilewright.jit` between `@tilewright.{decorator}(...)` and the `def`",
+    )
 
 
 def heuristics(

@@ -35,6 +35,7 @@ def run_interpreted(
     an array of unknown size. `device_assert` is always checked, and with `checks_overflow` that no
     sum, difference or product of int32 wraps.
     """
+    __tracebackhide__ = True  # of pytest's and IPython's tracebacks and debuggers
     if not all(grid):
         return  # before the sizes that are not 0 are counted through
     machine = Interpreter(grid, _regions(arguments), checks_overflow=checks_overflow)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from tilewright import env
-from tilewright.errors import LaunchError
+from tilewright.errors import CompileError, LaunchError
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.parameters import Parameter
 from tilewright.ir.types import DTYPES, DType, PointerType
@@ -19,6 +20,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import MISSING, Binder, Extents, Grid, extents, make_binder
 from tilewright.runtime.interpreted import run_interpreted
 from tilewright.runtime.options import check_options
+from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.report import tell
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class JITFunction(KernelFunction):
         self._require_cpu(arguments, "compiling on an executor")
         key = self._key(arguments, options)
         asked = self._request(arguments, options)
-        code = self._codes.get(key) or machine_code.find_kernel(asked)
+        code = self._codes.get(key) or _from_disk(asked)
         finish = build.begin_compile(asked, executor) if code is None else lambda: code
         return lambda: self._kernel(arguments, options, finish)
 
@@ -157,6 +159,11 @@ class JITFunction(KernelFunction):
 
     def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Launch on values in the order of the parameters; the way for what is new or unusual."""
+        __tracebackhide__ = True
+        with ReadableErrors(self.arg_names, values):
+            return self._launch(grid, values, options)
+
+    def _launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> Any:
         self._check_call(values, options)
         for hook in self._hooks:
             hook(*values, **options)
@@ -195,11 +202,16 @@ class JITFunction(KernelFunction):
 
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Run the body as ordinary Python on values in the order of the parameters."""
-        self._check_call(values, options)
-        self._interpret(grid, list(map(specialize, self.params, values)), options)
+        __tracebackhide__ = True
+        with ReadableErrors(self.arg_names, values):
+            self._check_call(values, options)
+            self._interpret(grid, list(map(specialize, self.params, values)), options)
 
     def _interpret(self, grid: Extents, arguments: list[Argument], options: dict[str, Any]) -> None:
         self._require_cpu(arguments, "interpreting a kernel")
+        __tracebackhide__ = True
+        if self._is_reported:
+            tell(f"[tilewright] {self.name}[{grid}]: as Python")
         checks_overflow = bool(options.get("sanitize_overflow", True))
         run_interpreted(self, arguments, grid, checks_overflow=checks_overflow)
 
@@ -210,14 +222,14 @@ class JITFunction(KernelFunction):
             )
 
     def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if options:
+            check_options(self.name, options, self.arg_names)
         missing = [p.name for p, v in zip(self.params, values, strict=True) if v is MISSING]
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
             raise LaunchError(
                 f"{self.name} is missing the argument{'s'[: len(missing) - 1]} {names}"
             )
-        if options:
-            check_options(self.name, options, self.arg_names)
         self.check_globals()
 
     # ---- compiling
@@ -309,7 +321,16 @@ _DTYPES = frozenset({"DType", "dtype", *(type(d.numpy).__name__ for d in DTYPES.
 
 
 def _compiled(asked: request.Request) -> machine_code.MachineCode:
-    return machine_code.find_kernel(asked) or build.compile_kernel(asked)
+    return _from_disk(asked) or build.compile_kernel(asked)
+
+
+def _from_disk(asked: request.Request) -> machine_code.MachineCode | None:
+    started = time.perf_counter()
+    code = machine_code.find_kernel(asked)
+    if code is not None and env.debug_level() >= 2:
+        milliseconds = (time.perf_counter() - started) * 1e3
+        tell(f"[tilewright] {asked.function.name}: from disk {milliseconds:.1f} ms")
+    return code
 
 
 def _without_memory(parameter: Parameter, value: Any) -> Argument:
@@ -323,7 +344,7 @@ def _without_memory(parameter: Parameter, value: Any) -> Argument:
 
 
 @overload
-def jit(fn: FunctionType) -> JITFunction: ...
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
 
 
 @overload
@@ -337,11 +358,11 @@ def jit(
     debug: bool | None = None,
     noinline: bool | None = None,
     source: str | None = None,
-) -> Callable[[FunctionType], JITFunction]: ...
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
 
 
 def jit(  # noqa: PLR0913 - the signature is Triton's
-    fn: FunctionType | None = None,
+    fn: Callable[..., Any] | None = None,
     *,
     version: str | None = None,
     repr: Callable[[Any], str] | None = None,
@@ -351,7 +372,7 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     debug: bool | None = None,
     noinline: bool | None = None,
     source: str | None = None,
-) -> JITFunction | Callable[[FunctionType], JITFunction]:
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a function, or a function that kernels call.
 
     `do_not_specialize` names parameters (or gives their positions) whose value must not lead to a
@@ -373,9 +394,15 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     2000.0
     """
 
-    def decorate(fn: FunctionType) -> JITFunction:
+    def decorate(fn: Callable[..., Any]) -> JITFunction:
+        if hasattr(fn, "base_fn"):
+            decorator = type(fn).__module__.rpartition(".")[2]
+            raise CompileError(
+                f"a kernel must be a Python function: here `@{decorator}` has been applied to it",
+                hint=f"`@tilewright.jit` stands below `@tilewright.{decorator}`, next to the `def`",
+            )
         return JITFunction(
-            fn,
+            cast("FunctionType", fn),
             version=version,
             repr=repr,
             launch_metadata=launch_metadata,

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.errors import LaunchError
-from tilewright.runtime.deferred import Deferred
+from tilewright.spelling import did_you_mean
 
 __all__ = ["DEFAULTS", "check_options"]
-
-difflib = Deferred("difflib")
 
 # Accepted by every target; the CPU has no use for most of them.
 DEFAULTS: dict[str, Any] = {
@@ -52,8 +50,7 @@ def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[st
     names = list(parameters)
     for option, value in given.items():
         if option not in DEFAULTS:
-            close = difflib.get_close_matches(option, [*names, *DEFAULTS], n=3)
-            hint = f"did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""
+            hint = did_you_mean(option, [*names, *DEFAULTS], most=3)
             raise LaunchError(
                 f"{kernel}: `{option}` is neither a parameter of the kernel nor a launch option",
                 hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in names) or 'none'}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -17,10 +18,10 @@ _QUIET_SECONDS = 2.0
 
 
 class Progress:
-    """Shows each configuration that was timed, on stderr.
+    """Shows what a tuning that takes longer than 2 s is at, and what it found, on stderr.
 
-    One line that changes, on a terminal, once the tuning takes longer than 2 s; with
-    `TILEWRIGHT_PRINT_AUTOTUNING=1` a line for each, anywhere.
+    On a terminal that is one line that changes, for each configuration; at the end there is a line
+    with the fastest, anywhere. With `TILEWRIGHT_PRINT_AUTOTUNING=1` each configuration has a line.
     """
 
     def __init__(self, name: str, total: int) -> None:
@@ -29,6 +30,7 @@ class Progress:
         self._done = 0
         self._started = time.perf_counter()
         self._width = 0
+        self._fastest = (math.inf, "")
         self.seconds = 0.0
 
     def __enter__(self) -> Self:
@@ -43,10 +45,17 @@ class Progress:
         self.seconds = time.perf_counter() - self._started
         if self._width:
             self._rewrite("")
+        if error is None and self.seconds > _QUIET_SECONDS:
+            milliseconds, config = self._fastest
+            tell(
+                f"[tilewright] tuned {self._name}: {self._total} configurations in "
+                f"{self.seconds:.1f} s, the fastest: {config}: {milliseconds:.4g} ms"
+            )
 
     def show(self, config: str, milliseconds: float) -> None:
         """Tell of one configuration and its time."""
         self._done += 1
+        self._fastest = min(self._fastest, (milliseconds, config))
         text = (
             f"[tilewright] tuning {self._name} {self._done}/{self._total}: "
             f"{config}: {milliseconds:.4g} ms"
