@@ -125,7 +125,7 @@ def test_groups_complete_in_order():
 """ + BACK.format(size=512)
     source, out = np.arange(1, 129, dtype=np.uint32), np.zeros(128, np.uint32)
     launch(body, [source, out], shared_bytes=512)
-    assert np.array_equal(out, np.where(np.arange(128) < 64, source, 0))
+    assert np.array_equal(out, np.where(np.arange(128) < 64, source, 0xFFFFFFFF))
 
 
 def test_bulk_copies_in_and_out():

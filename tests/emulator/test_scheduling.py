@@ -125,6 +125,27 @@ $end:
     assert report.is_clean, report
 
 
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((96, 64), "used with 64 threads, while others wait at it for 96"),
+        ((32, 32), "64 threads are at barrier 1, which takes 32"),
+    ],
+)
+def test_barriers_with_wrong_counts(counts, message):
+    body = f"""
+  setp.lt.u32 %q0, %t, 32;
+  @%q0 bra $other;
+  bar.sync 1, {counts[0]};
+  bra $end;
+$other:
+  bar.sync 1, {counts[1]};
+$end:
+"""
+    with pytest.raises(EmulatorError, match=message):
+        launch(body, [np.zeros(1)], 96)
+
+
 def test_reducing_barriers():
     body = """
   setp.lt.u32 %q0, %t, 40;

@@ -119,6 +119,7 @@ class Machine:
         self.profile: Profile | None = None
         self.print: Callable[[str], None] = print
         self.progress = 0
+        self.has_woken = False  # whether a thread runs that the scheduler does not know of
         self.time = 1
         self.specials = self._make_specials()
         self.block_ids: list[tuple[int, int, int]] = []
@@ -206,7 +207,7 @@ class Machine:
             flags[:] = False
         self.barrier_arrived[:] = 0
         self.barrier_members[:] = False
-        self.shared[:] = 0
+        self.shared[:] = 0xFF  # what nobody has written is no number
         for axis, name in enumerate("xyz"):
             ids = np.zeros(self.blocks, np.uint32)
             ids[: len(block_ids)] = [block[axis] for block in block_ids]
@@ -233,6 +234,7 @@ class Machine:
         if block is not None:
             chosen &= self.block_of_thread == block
         self.state[chosen] = State.RUNNING
+        self.has_woken |= bool(chosen.any())
         return bool(chosen.any())
 
     # -- warps ------------------------------------------------------------------------------------
@@ -274,9 +276,7 @@ class Machine:
         for key in np.unique(keys):
             block, index = divmod(int(key), BARRIERS + 1)
             chosen = keys == key
-            self.barrier_goal[block, index] = goals[chosen][0]
-            warps = np.unique(lanes[chosen] // LANES).size
-            self.barrier_arrived[block, index] += warps * LANES
+            self._count_arrivals(block, index, int(goals[chosen][0]), lanes[chosen])
         if pc >= 0:
             self.pc[lanes] = pc
             self.waiting_for[lanes] = ids
@@ -284,6 +284,19 @@ class Machine:
         for key in np.unique(keys):
             self.try_release(*divmod(int(key), BARRIERS + 1))
         return Signal.RESCHEDULE
+
+    def _count_arrivals(self, block: int, barrier: int, goal: int, lanes: Array) -> None:
+        already = self.barrier_arrived[block, barrier]
+        if already and goal != self.barrier_goal[block, barrier]:
+            raise EmulatorError(
+                f"barrier {barrier} is used with {goal or 'all'} threads, while others wait at it "
+                f"for {self.barrier_goal[block, barrier] or 'all'}"
+            )
+        self.barrier_goal[block, barrier] = goal
+        arrived = already + np.unique(lanes // LANES).size * LANES
+        if goal and arrived > goal:
+            raise EmulatorError(f"{arrived} threads are at barrier {barrier}, which takes {goal}")
+        self.barrier_arrived[block, barrier] = arrived
 
     def try_release(self, block: int, barrier: int) -> None:
         """Open a barrier if all have arrived."""

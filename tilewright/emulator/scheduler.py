@@ -48,6 +48,7 @@ class Scheduler:
 
     def _select(self) -> Group | None:
         machine = self.machine
+        machine.has_woken = False
         runnable = machine.state == State.RUNNING
         candidates = runnable & ~self._yielded
         if not candidates.any():
@@ -100,7 +101,7 @@ class Scheduler:
                     pc = first = outcome
                     if is_back:
                         self._check_progress()
-                    if not group.is_alone:
+                    if not group.is_alone or machine.has_woken:
                         machine.pc[group.mask] = pc
                         if is_back:
                             self._jump_back(group)
