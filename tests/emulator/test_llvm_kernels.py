@@ -149,6 +149,34 @@ def test_printing_and_assertions():
         emulator.launch("k", (1,), (32,), [7])
 
 
+WITH_LINES = """
+define ptx_kernel void @k(ptr addrspace(1) %p) !dbg !4 {
+  %far = getelementptr i8, ptr addrspace(1) %p, i64 4096, !dbg !6
+  store i32 1, ptr addrspace(1) %far, !dbg !7
+  ret void, !dbg !7
+}
+!llvm.dbg.cu = !{!0}
+!llvm.module.flags = !{!2, !3}
+!0 = distinct !DICompileUnit(language: DW_LANG_C, file: !1, emissionKind: DebugDirectivesOnly)
+!1 = !DIFile(filename: "norm.py", directory: "kernels")
+!2 = !{i32 2, !"Debug Info Version", i32 3}
+!3 = !{i32 2, !"Dwarf Version", i32 4}
+!4 = distinct !DISubprogram(name: "k", scope: !1, file: !1, line: 3, type: !5, unit: !0, \
+spFlags: DISPFlagDefinition)
+!5 = !DISubroutineType(types: !8)
+!6 = !DILocation(line: 4, column: 5, scope: !4)
+!7 = !DILocation(line: 5, column: 9, scope: !4)
+!8 = !{null}
+"""
+
+
+def test_source_lines_come_from_debug_information():
+    ptx = compile_to_ptx(WITH_LINES)
+    with pytest.raises(EmulatorError, match="write of 4 bytes at byte 4096 of `p`") as caught:
+        Emulator(ptx).launch("k", (1,), (1,), [np.zeros(8)], names=["p"])
+    assert "norm.py:5" in str(caught.value)
+
+
 MIXED = (
     INTRINSICS
     + """

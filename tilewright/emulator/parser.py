@@ -141,13 +141,13 @@ class _ModuleParser:
         self.cursor = _Cursor(text)
         self.module = Module()
         self.files: dict[int, str] = {}
+        for line in re.findall(r"^\s*(\.file\b.*)", self.cursor.text, re.MULTILINE):
+            self.read_file(line)  # they may stand behind the kernels
 
     def parse(self) -> Module:
         cursor = self.cursor
         while cursor.skip_blanks():
-            if cursor.starts_with(".file"):
-                self.read_file(cursor.take_line())
-            elif cursor.starts_with(".version") or cursor.starts_with(".address_size"):
+            if cursor.starts_with((".file", ".version", ".address_size")):
                 cursor.take_line()
             elif cursor.starts_with(".target"):
                 self.module.target = cursor.take_line().removeprefix(".target").strip()
