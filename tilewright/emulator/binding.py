@@ -55,11 +55,16 @@ class Binder:
         self.machine = machine
         self._sinks = 0
 
-    def value(self, operand: Operand, type: str) -> Value:
-        """Return an operand as it is read: an array, or a scalar for constants."""
+    def value(self, operand: Operand, type: str, *, of_wider: bool = False) -> Value:
+        """Return an operand as it is read: an array, or a scalar for constants.
+
+        Only some instructions read the lower part of a wider register: `of_wider`.
+        """
         dtype = numpy_type(type)
         match operand:
             case Register(name, bits):
+                if bits > 8 * dtype.itemsize and not of_wider:
+                    raise EmulatorError(f"`{name}` has {bits} bits, not {8 * dtype.itemsize}")
                 return self._view(self.machine.row(name, bits), dtype, operand)
             case Special("clock" | "clock64" | "globaltimer" | "globaltimer_lo"):
                 return np.zeros(1, dtype)[0]
@@ -82,6 +87,8 @@ class Binder:
             return np.zeros(self.machine.width, dtype)
         if not isinstance(operand, Register):
             raise EmulatorError(f"`{operand}` is no destination")
+        if operand.bits > 8 * dtype.itemsize:
+            raise EmulatorError(f"`{operand.name}` has {operand.bits} bits, not the result's")
         return self._view(self.machine.row(operand.name, operand.bits), dtype, operand)
 
     def storage(self, operand: Operand) -> Array:

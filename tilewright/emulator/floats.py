@@ -14,6 +14,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.emulator.program import EmulatorError
+
 __all__ = [
     "FORMATS",
     "Array",
@@ -90,7 +92,9 @@ def decode(bits: Array, name: str) -> Array:
             return np.asarray(bits.view(ml_dtypes.float8_e4m3fn), np.float32)
         case "e5m2":
             return np.asarray(bits.view(ml_dtypes.float8_e5m2), np.float32)
-    return tf32(bits.view(np.float32))
+        case "tf32":
+            return tf32(bits.view(np.float32))
+    raise EmulatorError(f"`.{name}` is no float format that is modelled")
 
 
 def tf32(values: Array) -> Array:

@@ -45,7 +45,7 @@ def _convert(binder: Binder, instruction: Instruction, pc: int) -> Step:
         return _pack_integers(binder, instruction)
     if to.endswith("x2"):
         return _convert_packed(binder, instruction, to, source)
-    operand = binder.value(instruction.operands[1], source)
+    operand = binder.value(instruction.operands[1], source, of_wider=True)
     storage = binder.storage(instruction.operands[0])
     convert = _scalar_conversion(instruction, to, source)
     extend = write_extended(storage, to)
@@ -155,7 +155,8 @@ def _integer_values(values: Value) -> Array:
 def _convert_packed(binder: Binder, instruction: Instruction, to: str, source: str) -> Step:
     """Pairs of narrow floats: the first source goes to the upper half."""
     lane, mode = to.removesuffix("x2"), next((m for m in _MODES if instruction.has(m)), "rn")
-    if lane not in FORMATS or mode == "rs":
+    sources = {*FORMATS, *(f"{name}x2" for name in FORMATS)}
+    if lane not in FORMATS or source not in sources or mode == "rs":
         raise EmulatorError(f"cannot convert .{source} to .{to}")
     target = binder.target(instruction.operands[0], "b16" if FORMATS[lane].bits == 8 else "b32")
     finite, relu = instruction.has("satfinite"), instruction.has("relu")

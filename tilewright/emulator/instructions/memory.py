@@ -69,7 +69,7 @@ def _store(binder: Binder, instruction: Instruction, pc: int) -> Step:
     space = space_of(instruction)
     if space == "param":
         space = binder.parameter_space(instruction.operands[0])
-    values = [binder.value(item, type) for item in items]
+    values = [binder.value(item, type, of_wider=True) for item in items]
     element = numpy_type(type)
     total = element.itemsize * len(items)
     chunk = min(total, _WIDEST)
