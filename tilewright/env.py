@@ -14,6 +14,7 @@ __all__ = [
     "interpret",
     "number_of_threads",
     "print_autotuning",
+    "strict",
     "verify",
 ]
 
@@ -79,3 +80,8 @@ def number_of_threads() -> int | None:
 def print_autotuning() -> bool:
     """`TILEWRIGHT_PRINT_AUTOTUNING=1`: one line for each tuned configuration (stderr)."""
     return _flag("TILEWRIGHT_PRINT_AUTOTUNING") or _flag("TRITON_PRINT_AUTOTUNING")
+
+
+def strict() -> bool:
+    """`TILEWRIGHT_STRICT=1`: kernels that use more than Triton has are errors."""
+    return _flag("TILEWRIGHT_STRICT")

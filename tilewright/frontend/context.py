@@ -28,6 +28,8 @@ class Context(Protocol):
 
     location: Location | None
 
+    is_strict: bool  # whether the function being read may use what Triton has, no more
+
     @property
     def checks_overflow(self) -> bool:
         """Whether sums, differences and products of int32 that wrap are errors."""
@@ -39,8 +41,11 @@ class Context(Protocol):
 class Tracing:
     """Appends ops to the builder's block."""
 
-    def __init__(self, builder: Builder, *, checks_overflow: bool = False) -> None:
+    def __init__(
+        self, builder: Builder, *, checks_overflow: bool = False, is_strict: bool = False
+    ) -> None:
         self.builder = builder
+        self.is_strict = is_strict
         self.checks_overflow = checks_overflow
 
     @property
@@ -71,6 +76,7 @@ class Eager:
 
     def __init__(self, machine: Interpreter) -> None:
         self.machine = machine
+        self.is_strict = False
         self.location: Location | None = None
 
     @property

@@ -19,6 +19,7 @@ from tilewright.errors import CompileError, Location
 from tilewright.frontend.builtin import is_builtin
 from tilewright.frontend.captures import Captures, Namespace, Reference
 from tilewright.frontend.constexpr import constexpr
+from tilewright.frontend.extensions import refuse_syntax
 from tilewright.frontend.liveness import Liveness
 from tilewright.frontend.parameters import Parameter, read_parameters
 from tilewright.frontend.source import SourceReader, SourceText
@@ -55,6 +56,7 @@ class Definition:
         *,
         source: str | None = None,
         noinline: bool = False,
+        strict: bool = False,
         do_not_specialize: Iterable[str | int] = (),
         do_not_specialize_on_alignment: Iterable[str | int] = (),
     ) -> None:
@@ -64,6 +66,7 @@ class Definition:
         self.fn = fn
         self.name = fn.__name__
         self.noinline = noinline
+        self.is_strict = strict
         self.doc = fn.__doc__
         self.captures = Captures(fn)
         self.runnable: FunctionType | None = None  # the body as eager mode runs it
@@ -85,9 +88,15 @@ class Definition:
         syntax = self._syntax() if self._syntax is not None else None
         if syntax is None:
             syntax = Syntax(self.source.parse())
+            if self.is_strict:
+                refuse_syntax(syntax.tree, syntax.liveness, self._at)
             self._syntax = weakref.ref(syntax)
             _RECENT.append(syntax)
         return syntax
+
+    def _at(self, node: ast.AST, error: CompileError) -> CompileError:
+        error.at(self.source.locate(node, self.name, None))
+        return error
 
     @cached_property
     def params(self) -> tuple[Parameter, ...]:
@@ -138,7 +147,7 @@ class Definition:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of this function alone."""
-        parts = [self.src, self.name, str(self.first_line), str(self.noinline)]
+        parts = [self.src, self.name, str(self.first_line), str(self.noinline), str(self.is_strict)]
         parts += [f"{p.name}={_value_digest(p.default)}" for p in self.params if p.has_default]
         parts += [f"{r.path}={_value_digest(r.value)}" for r in self.references]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -18,7 +18,7 @@ from tilewright.errors import CompileError, Location, TilewrightError
 from tilewright.frontend import iterators
 from tilewright.frontend.arguments import bind_arguments
 from tilewright.frontend.constexpr import unwrap
-from tilewright.frontend.context import Eager, activate
+from tilewright.frontend.context import Eager, activate, current
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import compare_values, join_truths, negate
 from tilewright.frontend.nested import function_tree, nested_parameters
@@ -73,7 +73,12 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
 
 def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Call a function of the language in the current eager context."""
-    return _runnable(function)(**bind_arguments(function, args, named))
+    context = current()
+    outer, context.is_strict = context.is_strict, function.is_strict
+    try:
+        return _runnable(function)(**bind_arguments(function, args, named))
+    finally:
+        context.is_strict = outer
 
 
 class _Globals(dict[str, Any]):

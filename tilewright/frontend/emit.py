@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.context import current
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.core import Op
 
@@ -27,7 +28,15 @@ def emit_all(op: type[Op], *fields: Any, **named: Any) -> tuple[Tensor, ...]:
         **{name: _field(value) for name, value in named.items()},
         location=context.location,
     )
-    return tuple(map(Tensor, context.emit(built)))
+    results = tuple(map(Tensor, context.emit(built)))
+    if context.is_strict:
+        for result in results:
+            if any(size & (size - 1) for size in result.shape):
+                extension(
+                    f"a tile of shape {list(result.shape)}",
+                    "round each size up to a power of two, and mask what is too much",
+                )
+    return results
 
 
 def emit(op: type[Op], *fields: Any, **named: Any) -> Tensor:

@@ -46,6 +46,7 @@ class Readable(Protocol):
     """A function that a frame can read, of a module or nested in another."""
 
     name: str
+    is_strict: bool
 
     @property
     def params(self) -> tuple[Parameter, ...]:

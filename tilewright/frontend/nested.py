@@ -45,6 +45,7 @@ class NestedFunction:
         session: Session,
     ) -> None:
         self.name = tree.name
+        self.is_strict = False  # nor may a strict function have one
         self.syntax = Syntax(tree)
         self.source = source
         self.params = params

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.errors import CompileError
 from tilewright.frontend import iterators
 from tilewright.frontend.constexpr import unwrap
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic import to_constant
 from tilewright.frontend.semantic.comparison import maximum, minimum
 from tilewright.frontend.semantic.diagnostics import device_print
@@ -155,10 +156,15 @@ PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     print: _print,
 }
 
+_TRITON_TOO = frozenset({range, min, max, len, int, float, isinstance, list, print})
+
 
 def python_function(function: Any) -> Callable[..., Any] | None:
     """Return what a function of Python's is in a kernel, or None if it is itself."""
     try:
-        return PYTHON_FUNCTIONS.get(function)
+        replaced = PYTHON_FUNCTIONS.get(function)
     except TypeError:  # not hashable, so none of ours
         return None
+    if replaced is not None and function not in _TRITON_TOO:
+        extension(f"{function.__name__}(...) in a kernel", "compute it outside, or write it out")
+    return replaced

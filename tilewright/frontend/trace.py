@@ -180,7 +180,9 @@ def _run(
     visitor.names.update(arguments)
     token = _SESSION.set(session)
     try:
-        with activate(Tracing(builder, checks_overflow=checks_overflow)):
+        with activate(
+            Tracing(builder, checks_overflow=checks_overflow, is_strict=function.is_strict)
+        ):
             return visitor.run()
     finally:
         _SESSION.reset(token)

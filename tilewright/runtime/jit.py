@@ -357,6 +357,7 @@ def jit(
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
     debug: bool | None = None,
     noinline: bool | None = None,
+    strict: bool | None = None,
     source: str | None = None,
 ) -> Callable[[Callable[..., Any]], JITFunction]: ...
 
@@ -371,6 +372,7 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
     debug: bool | None = None,
     noinline: bool | None = None,
+    strict: bool | None = None,
     source: str | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a function, or a function that kernels call.
@@ -380,6 +382,7 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     `do_not_specialize_on_alignment` leaves the first. `debug` compiles `device_assert` in,
     `noinline` keeps a called function apart, `version` is part of what identifies the kernel in
     the disk cache, and `source` is its text where Python keeps none (`exec`, some prompts).
+    `strict` makes what Triton does not have an error (`TILEWRIGHT_STRICT=1` does so everywhere).
     `repr` and `launch_metadata` are accepted for kernels that have them; nothing here asks them.
 
     >>> import numpy as np, tilewright, tilewright.language as tl
@@ -411,6 +414,7 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
             do_not_specialize=tuple(do_not_specialize or ()),
             do_not_specialize_on_alignment=tuple(do_not_specialize_on_alignment or ()),
             noinline=bool(noinline),
+            strict=env.strict() if strict is None else strict,
         )
 
     return decorate if fn is None else decorate(fn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.emit import emit
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.casts import convert
 from tilewright.frontend.semantic.overflow import emit_checked
 from tilewright.frontend.semantic.promotion import promote, promote_integers
@@ -99,7 +100,10 @@ def floor_divide(x: Any, y: Any) -> Tensor:
     """Return the integer quotient truncated toward zero, as in C; of floats, the floor."""
     left, right = promote("//", x, y)
     quotient = emit(Div, left, right)
-    return emit(Floor, quotient) if left.dtype.is_floating() else quotient
+    if not left.dtype.is_floating():
+        return quotient
+    extension("`//` of floats", "tl.floor(x / y)")
+    return emit(Floor, quotient)
 
 
 @tensor_operator("mod")
@@ -149,6 +153,7 @@ def negate(x: Tensor) -> Tensor:
 def _pos(x: Tensor) -> Tensor:
     """`+x`."""
     _require_number("+", x)
+    extension("unary `+` of a runtime value", "leave the `+` out")
     return x
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.emit import emit
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.values import as_dtype, as_tensor, fail, full_of
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.types import DTYPES, DType, PointerType
@@ -28,6 +29,9 @@ def cast(
         return tensor
     if bitcast or isinstance(source, PointerType) or isinstance(target, PointerType):
         return _bitcast(tensor, target)
+    for one, other in ((source, target), (target, source)):
+        if one.is_int() and other.is_floating() and other.primitive_bitwidth == 8:
+            extension(f"a conversion of {source} to {target}", "go through tl.float32")
     return emit(Cast, tensor, target, fp_downcast_rounding or "rtne")
 
 

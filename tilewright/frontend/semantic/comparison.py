@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.emit import emit
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.casts import convert, to_bool
 from tilewright.frontend.semantic.promotion import promote, promote_tensors
 from tilewright.frontend.semantic.shapes import broadcast_tensors
@@ -86,7 +87,11 @@ def logical_not(x: Any) -> Tensor:
 
 
 def _truths(name: str, x: Any, y: Any) -> tuple[Tensor, ...]:
-    return broadcast_tensors(name, to_bool(as_tensor(x, name)), to_bool(as_tensor(y, name)))
+    tensors = as_tensor(x, name), as_tensor(y, name)
+    for tensor in tensors:
+        if tensor.dtype is not DTYPES["i1"]:
+            extension(f"`{name}` of {describe(tensor)}", f"compare first: (x != 0) {name} (y != 0)")
+    return broadcast_tensors(name, *map(to_bool, tensors))
 
 
 def where(condition: Any, x: Any, y: Any) -> Tensor:

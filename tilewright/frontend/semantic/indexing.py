@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from tilewright.frontend.context import is_eager
 from tilewright.frontend.emit import emit
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.arithmetic import add
 from tilewright.frontend.semantic.casts import convert
 from tilewright.frontend.semantic.comparison import where
@@ -26,6 +27,8 @@ def index(x: Tensor, key: Any) -> Tensor:
     """Return the part of a tile that a key selects: integers, slices, `...` and `None`."""
     axis = 0
     for item in _keys(x, key):
+        if item is not None and not _is_whole(item):
+            extension("a part of a tile", "load the part itself, or tl.gather(x, places, axis)")
         if item is None:
             x = emit(ExpandDims, x, axis)
         elif isinstance(item, slice):
@@ -46,9 +49,17 @@ def _keys(x: Tensor, key: Any) -> list[Any]:
         fail("an index has more than one `...`")
     if named > len(x.shape):
         fail(f"too many indices for a tile of shape {list(x.shape)}: {named}")
+    if places:
+        extension("`...` in an index", "a `:` for each axis")
     for place in places:
         keys[place : place + 1] = [_WHOLE] * (len(x.shape) - named)
     return keys
+
+
+def _is_whole(item: Any) -> bool:
+    return isinstance(item, slice) and all(
+        bound is None for bound in (item.start, item.stop, item.step)
+    )
 
 
 def _slice(x: Tensor, key: slice, axis: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.emit import emit
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.casts import cast, convert
 from tilewright.frontend.semantic.promotion import promote_tensors
 from tilewright.frontend.semantic.values import as_tensor, fail
@@ -22,6 +23,8 @@ def _floating(name: str, x: Any) -> Tensor:
     tensor = as_tensor(x, name)
     if not isinstance(tensor.dtype, DType):
         fail(f"{name}: expected numbers, got {tensor.value.type}")
+    if tensor.dtype.primitive_bitwidth < 32 or not tensor.dtype.is_floating():
+        extension(f"{name} of {tensor.value.type}", f"tl.{name}(x.to(tl.float32))")
     return tensor if tensor.dtype.is_floating() else convert(tensor, FP32)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.emit import emit, emit_all
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.block_pointer import BlockPointer, block_mask, block_pointers
 from tilewright.frontend.semantic.casts import cast
 from tilewright.frontend.semantic.shapes import broadcast_tensors, broadcast_to
@@ -191,6 +192,8 @@ def atomic_rmw(
     name = f"atomic_{kind}"
     tensor, element = _writable(name, pointer)
     lanes = _mask(name, mask, tensor)
+    if element.is_floating() and element.primitive_bitwidth == 16 and kind != "add":
+        extension(f"{name} of {element}", "keep what is changed in fp32, and convert it at the end")
     return emit(
         AtomicRmw,
         kind,

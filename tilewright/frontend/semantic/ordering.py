@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.emit import emit
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.arithmetic import bit_xor
 from tilewright.frontend.semantic.casts import convert
 from tilewright.frontend.semantic.comparison import where
@@ -31,6 +32,7 @@ def argsort(x: Tensor, dim: Any = None, *, descending: Any = False) -> Tensor:
     A key in the upper half of 64 bits and its place in the lower one are sorted as one number;
     keys of 64 bits are sorted by their lower half, then by their upper half.
     """
+    extension("argsort", "sort the elements and their places packed into one int64")
     rank = len(x.shape)
     if not rank or not isinstance(x.dtype, DType):
         fail(f"argsort: expected a tile of numbers, got {describe(x)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.emit import emit, emit_all
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.promotion import promote
 from tilewright.frontend.semantic.values import fail, full_of, is_number
 from tilewright.frontend.tensor import Tensor, constant_array, tensor_operator
@@ -17,6 +18,7 @@ __all__ = ["power"]
 @tensor_operator("pow")
 def power(x: Any, y: Any) -> Tensor:
     """Return `x ** y`: of integers exactly (wrapping), of anything else as floats."""
+    extension("`**` of a runtime value", "x * x, or tl.exp2(y * tl.log2(x))")
     left, right = promote("**", x, y)
     exponent = _known_number(y)
     if left.dtype.is_int():

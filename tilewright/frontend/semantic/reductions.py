@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.frontend.builtin import is_builtin
 from tilewright.frontend.context import Tracing, activate, current
 from tilewright.frontend.emit import emit, emit_all
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.shapes import (
     expand_dims,
     move_axis_last,
@@ -108,6 +109,8 @@ def sort(x: Tensor, dim: Any = None, *, descending: Any = False, name: str = "so
     rank = len(x.shape)
     axis = rank - 1 if dim is None else normalized_axis(dim, rank, name)
     falling = to_flag(descending, f"{name}: descending")
+    if axis != rank - 1:
+        extension(f"{name} along another axis than the last", "permute first, and back after it")
     if axis == rank - 1:
         return emit(Sort, x, falling)
     moved, inverse = move_axis_last(x, axis)
