@@ -138,6 +138,7 @@ def test_fatal_errors_of_llvm_stay_in_the_child():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.slow
 def test_compiling_loading_and_releasing_does_not_leak():
     def cycle(count):
         for _ in range(count):

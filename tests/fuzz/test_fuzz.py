@@ -35,13 +35,13 @@ def check_seeds(worker, first, count):
             pytest.fail(f"seed {seed}: {outcome.kind}\n{outcome.detail}\n\n{source}", pytrace=False)
 
 
-@pytest.mark.parametrize("chunk", range(20))
+@pytest.mark.parametrize("chunk", range(6))
 def test_executors_agree(worker, chunk):
     check_seeds(worker, chunk * CHUNK, CHUNK)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(20, 100))
+@pytest.mark.parametrize("chunk", range(6, 40))
 def test_executors_agree_on_more(worker, chunk):
     check_seeds(worker, chunk * CHUNK, CHUNK)
 

@@ -68,6 +68,7 @@ print(int(x[0]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["0", "1"])
 def test_7322_4051_a_changed_global_or_helper_is_seen(tmp_path, executor):
     script, cache = tmp_path / "kernels.py", tmp_path / "cache"
@@ -133,6 +134,7 @@ for n in range(2, 10):
 """
 
 
+@pytest.mark.slow
 def test_2688_11512_many_processes_and_an_unreliable_directory(tmp_path):
     script, cache = tmp_path / "worker.py", tmp_path / "cache"
     script.write_text(WORKER, encoding="utf-8")

@@ -309,6 +309,7 @@ def test_a_launcher_keeps_its_code_and_lets_it_go():
     assert is_alive() is None
 
 
+@pytest.mark.slow
 def test_launchers_in_cycles_are_collected():
     for _ in range(20):
         cycle = []
