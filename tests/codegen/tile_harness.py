@@ -75,6 +75,15 @@ def run_on_cpu(function: Function, arguments: Sequence[int], grid=(1, 1, 1)) -> 
     run_packed(loaded.address(kernel.symbol), packed, grid, kernel.scratch_bytes, on_error=fail)
 
 
+def compiled_run(function: Function, arrays: Sequence[np.ndarray]) -> None:
+    """Run one program on the target under test; the tests of another one put theirs here."""
+    run_on_cpu(function, [a.ctypes.data for a in arrays])
+
+
+def _interpreted(function: Function, arrays: Sequence[np.ndarray]) -> None:
+    interpret(function, [a.ctypes.data for a in arrays])
+
+
 def run_both(
     arrays: Sequence[np.ndarray],
     build: Callable[..., Value | Sequence[Value]],
@@ -85,11 +94,11 @@ def run_both(
     types = [TileType(d, a.shape) for d, a in zip(kinds, arrays, strict=True)]  # type: ignore[arg-type]
     function = tile_function(types, build)
     sides = []
-    for run in (interpret, run_on_cpu):
+    for run in (_interpreted, compiled_run):
         # A result may overrun only into the guard, which must stay as it is.
         inputs = [np.ascontiguousarray(a).copy() for a in arrays]
         outputs = [np.full(t.size + 64, 1, t.element.numpy) for t in function.results]  # type: ignore[attr-defined]
-        run(function, [a.ctypes.data for a in (*inputs, *outputs)])
+        run(function, [*inputs, *outputs])
         for out, type_ in zip(outputs, function.results, strict=True):  # type: ignore[attr-defined]
             assert (out[type_.size :] == np.ones((), out.dtype)).all(), "wrote past the end"
         sides.append(

@@ -173,6 +173,24 @@ def test_join_split_and_reshape():
     check(interleave_kernel, (1,), values, N=128)
 
 
+@tw.jit
+def odd_sizes_kernel(x_ptr, index_ptr, out_ptr, counts_ptr, M: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    taken = tl.gather(x, tl.load(index_ptr + at), axis=1)
+    turned = tl.reshape(tl.trans(taken), (M * N,))
+    tl.store(out_ptr + tl.arange(0, M * N), tl.sort(turned))
+    tl.store(counts_ptr + tl.arange(0, 8), tl.histogram(x.to(tl.int32).reshape(M * N), 8))
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (8, 16), (12, 10)])
+def test_gather_sort_and_count(shape):
+    m, n = shape
+    index = np.random.default_rng(1).integers(0, n, shape, np.int32)
+    values = [small_integers(shape), index, np.zeros(m * n, np.float32), np.zeros(8, np.int32)]
+    check(odd_sizes_kernel, (1,), values, M=m, N=n)
+
+
 # Scans and atomics.
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from tilewright import ops
-from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.atomics import Atomics
+from tilewright.codegen.gpu.counting import count, sort_tile
 from tilewright.codegen.gpu.dot import MatrixMachine, multiply
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.gpu.memory import GlobalMemory
@@ -34,7 +34,7 @@ class BlockWriter:
     def __init__(self, code: Code, machine: Machine, uses: Uses, placement: Placement) -> None:
         self.code, self.machine = code, machine
         self.uses, self.placement = uses, placement
-        self.puller = Puller(code, machine, uses)
+        self.puller = Puller(code, machine, uses, placement)
         self.memory = GlobalMemory(self.puller, placement)
         self.atomics = Atomics(self.puller, placement)
 
@@ -64,6 +64,10 @@ class BlockWriter:
                 reduce_tile(self.puller, self.placement, op)
             case ops.Scan():
                 scan_tile(self.puller, self.placement, op)
+            case ops.Histogram():
+                count(self.puller, self.placement, op)
+            case ops.Sort():
+                sort_tile(self.puller, self.placement, op)
             case ops.AtomicRmw() | ops.AtomicCas():
                 self.atomics.write(op)
             case ops.Dot():
@@ -86,18 +90,13 @@ class BlockWriter:
                 puller.scalars[op] = Element(self.machine.program_count(axis), 1, 0)
             case ops.Hint(x=x):
                 puller.scalars[op] = puller.scalar(x)
-            case ops.PointerAdd():
-                elements = [puller.scalar(v) for v in op.operands]
-                puller.scalars[op] = puller.pointer_add(op, *elements)
             case ops.Reshape(x=x) if x.shape:
                 layout = self.placement.of_elements(x)
                 puller.scalars[op] = puller.pull(x, layout, 0)
             case _ if any(v.shape for v in (*op.operands, *op.results)) or not op.results:
                 raise Unsupported(f"{op.op_name} on a GPU", location=op.location)
             case _:
-                texts = [puller.scalar(v).text for v in op.operands]
-                text = lower(self.code, op, texts, 1, self.code.level)
-                puller.scalars[op] = Element(text, 1, self.code.level)
+                puller.scalars[op] = puller.apply(op, [puller.scalar(v) for v in op.operands])
 
     # -- what loops and branches hand on ----------------------------------------------------------
 

@@ -20,12 +20,15 @@ from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, constant_text, dtype, llvm_type, memory_type
 from tilewright.codegen.gpu.convert import Staged, convert, stage
 from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.gpu.moved import goes_through_memory, moved_elements
+from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.remainder import remainder
 from tilewright.codegen.gpu.shared import Shared
 from tilewright.codegen.gpu.threads import Threads, register_offset, thread_columns
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
 from tilewright.codegen.gpu.words import moved_bits
 from tilewright.codegen.uses import Uses
-from tilewright.errors import InternalError, Unsupported
+from tilewright.errors import InternalError
 from tilewright.ir.core import Op, Result, Value
 from tilewright.ir.types import PointerType
 from tilewright.layout import LinearLayout, Rename, plan_conversion, register_copies
@@ -45,8 +48,9 @@ class Resident:
 class Puller:
     """Writes the elements of tiles on demand."""
 
-    def __init__(self, code: Code, machine: GpuMachine, uses: Uses) -> None:
+    def __init__(self, code: Code, machine: GpuMachine, uses: Uses, placement: Placement) -> None:
         self.code, self.machine, self.uses = code, machine, uses
+        self.placement = placement
         self.threads = Threads(code, machine)
         self.shared = Shared(code, machine)
         self.scalars: dict[Value, Element] = {}
@@ -87,6 +91,8 @@ class Puller:
             or self._computed_elsewhere(value, layout)
             or self._narrowed(value, layout)
         )
+        if resident is None and goes_through_memory(value):
+            return self._at_once(value, layout, register)
         if resident is None:
             return self._compute(value, layout, register)
         if resident.layout == layout:
@@ -95,10 +101,21 @@ class Puller:
             staged = self._stage(value, resident, layout)
             if staged is not None:
                 return staged[register]
-        key = ("converted", value, layout)
-        first = self.code.lookup((*key, 0))
-        if first is None:
-            moved = convert(self, resident.elements, value.type.element, resident.layout, layout)
+        return self._at_once(value, layout, register, resident)
+
+    def _at_once(
+        self, value: Value, layout: LinearLayout, register: int, resident: Resident | None = None
+    ) -> Element:
+        """Return an element of a tile of which all registers are written at once."""
+        key = ("moved", value, layout)
+        if self.code.lookup((*key, 0)) is None:
+            if resident is None:
+                assert isinstance(value, Op)
+                sources = [self.placement.of_elements(v) for v in value.operands]
+                moved = moved_elements(self, value, layout, sources)
+            else:
+                kind = value.type.element
+                moved = convert(self, resident.elements, kind, resident.layout, layout)
             for number, element in enumerate(moved):
                 self.code.remember((*key, number), element)
         found = self.code.lookup((*key, register))
@@ -188,8 +205,8 @@ class Puller:
         """Write an elementwise op."""
         if isinstance(op, ops.PointerAdd):
             return self.pointer_add(op, *elements)
-        if isinstance(op, ops.Gather):
-            raise Unsupported("gather on a GPU", location=op.location)
+        if isinstance(op, ops.Rem) and op.type.element.is_floating():
+            return remainder(self.code, op, *elements)
         level = max((e.level for e in elements), default=0)
         return Element(lower(self.code, op, [e.text for e in elements], 1, level), 1, level)
 
@@ -252,12 +269,6 @@ class Puller:
         self, value: ops.Cat, sides: tuple[Value, Value], layout: LinearLayout, register: int
     ) -> Element:
         half = value.x.shape[value.axis]
-        if value.x.shape != value.y.shape or half & half - 1:
-            raise Unsupported(
-                f"cat of {list(value.x.shape)} and {list(value.y.shape)} on a GPU",
-                location=value.location,
-                hint="both parts must have the same size, a power of two",
-            )
         inner = cut(layout, padded(value.x.shape))
         return self._either(value, sides, layout, inner, register, (value.axis, half))
 

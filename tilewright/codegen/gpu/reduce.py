@@ -6,10 +6,10 @@ from tilewright import ops
 from tilewright.codegen.code import Element, constant_text, llvm_type
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.threads import register_offset
+from tilewright.codegen.gpu.threads import register_offset, thread_columns
 from tilewright.codegen.gpu.warp_table import WarpTable, from_lane
 from tilewright.codegen.regions import apply_region, identity
-from tilewright.errors import Unsupported
+from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, reduction_steps
 from tilewright.layout.blocked import slice_of
 from tilewright.layout.reduction import Partner
@@ -30,6 +30,7 @@ class _Reduction:
         self.puller, self.op, self.layout = puller, op, layout
         self.code = puller.code
         self.slice = slice_of(layout, op.axis)
+        self.neutral = identity(op.combine)
         steps = sorted(reduction_steps(layout, op.axis), key=self._distance)
         self.register_steps = [s for s in steps if not s.lane and not s.warp]
         self.lane_steps = [s for s in steps if s.lane and not s.warp]
@@ -82,7 +83,8 @@ class _Reduction:
                 return self._inputs(place)
             mask = self.register_steps[step - 1].register
             near, far = sorted((place, place ^ mask), key=self._along)
-            return self._combine(total(step - 1, near), total(step - 1, far))
+            parts = total(step - 1, near), total(step - 1, far)
+            return self._combine(*parts, self._begins_inside(0, self._along(far)))
 
         return total(len(self.register_steps), register)
 
@@ -92,62 +94,72 @@ class _Reduction:
     def _inputs(self, register: int) -> Parts:
         """The elements to reduce; what lies beyond the end of the tile changes nothing."""
         pulled = [self.puller.pull(v, self.layout, register) for v in self.op.inputs]
-        inside = self._inside(register)
-        if inside is None:
+        inside = self._begins_inside(0, self._along(register))
+        if inside is None or self.neutral is None:
             return pulled
-        neutral = identity(self.op.combine)
-        if neutral is None:
-            raise Unsupported(
-                f"reducing an axis of {self.op.inputs[0].shape[self.op.axis]} elements with this "
-                "combine function on a GPU",
-                location=self.op.location,
-                hint="let the size be a power of two",
-            )
         kind = self.op.inputs[0].type.element
-        level = max(inside.level, pulled[0].level)
-        text = self.code.assign(
-            f"select i1 {inside.text}, {llvm_type(kind)} {pulled[0].text}, "
-            f"{llvm_type(kind)} {constant_text(neutral, kind)}",
-            level,
-        )
-        return [Element(text, 1, level)]
+        outside = Element(constant_text(self.neutral, kind), 1, 0)
+        return [self._choose(inside, pulled[0], outside, kind)]
 
-    def _inside(self, register: int) -> Element | None:
+    def _begins_inside(self, reduced: int, constant: int) -> Element | None:
+        """Whether a group of elements begins inside the tile; None where there is no other.
+
+        `reduced` are the bits of lanes and warps along which the group extends, `constant` what it
+        is moved by along the axis.
+        """
         size = self.op.inputs[0].shape[self.op.axis]
         if size & size - 1 == 0:
             return None
-        where = self.puller.threads.coordinate(self.layout, self.op.axis, register)
-        return Element(
-            self.code.assign(f"icmp ult i32 {where.text}, {size}", where.level), 1, where.level
-        )
+        columns = [
+            0 if reduced >> bit & 1 else column
+            for bit, column in enumerate(thread_columns(self.layout, self.op.axis))
+        ]
+        where = self.puller.threads.offset(columns, constant)
+        text = self.code.assign(f"icmp ult i32 {where.text}, {size}", where.level)
+        return Element(text, 1, where.level)
 
-    def _combine(self, near: Parts, far: Parts) -> Parts:
-        return apply_region(self.puller, self.op.combine, near + far)
+    def _choose(self, flag: Element, x: Element, y: Element, element: ElementType) -> Element:
+        kind, level = llvm_type(element), max(flag.level, x.level, y.level)
+        text = self.code.assign(f"select i1 {flag.text}, {kind} {x.text}, {kind} {y.text}", level)
+        return Element(text, 1, level)
+
+    def _combine(self, near: Parts, far: Parts, inside: Element | None = None) -> Parts:
+        """Combine two groups; the far one may lie beyond the end of the tile."""
+        parts = apply_region(self.puller, self.op.combine, near + far)
+        if inside is None or self.neutral is not None:
+            return parts
+        return [
+            self._choose(inside, part, own, value.type.element)
+            for part, own, value in zip(parts, near, self.op.inputs, strict=True)
+        ]
 
     # -- between lanes ----------------------------------------------------------------------------
 
     def _between_lanes(self, parts: Parts) -> Parts:
+        reduced = 0
         for step in self.lane_steps:
             other = [
                 from_lane(self.puller, part, value.type.element, step.lane)
                 for part, value in zip(parts, self.op.inputs, strict=True)
             ]
-            near, far = (parts, other) if self.op.commutative else self._ordered(step, parts, other)
-            parts = self._combine(near, far)
+            reduced |= step.lane
+            inside = self._begins_inside(reduced, self._distance(step))
+            in_order = not self.op.commutative or (inside is not None and self.neutral is None)
+            near, far = self._ordered(step, parts, other) if in_order else (parts, other)
+            parts = self._combine(near, far, inside)
         return parts
 
     def _ordered(self, step: Partner, own: Parts, other: Parts) -> tuple[Parts, Parts]:
         """Of this lane's elements and its partner's, those that come first along the axis first."""
         where = self.puller.threads.coordinate(self.layout, self.op.axis, 0)
         bit = self.code.assign(f"and i32 {where.text}, {self._distance(step)}", where.level)
-        is_far = self.code.assign(f"icmp ne i32 {bit}, 0", where.level)
+        text = self.code.assign(f"icmp ne i32 {bit}, 0", where.level)
+        is_far = Element(text, 1, where.level)
         near: Parts = []
         far: Parts = []
         for mine, theirs, value in zip(own, other, self.op.inputs, strict=True):
-            kind = llvm_type(value.type.element)
-            for into, x, y in ((near, theirs, mine), (far, mine, theirs)):
-                text = self.code.assign(f"select i1 {is_far}, {kind} {x.text}, {kind} {y.text}")
-                into.append(Element(text, 1, self.code.level))
+            near.append(self._choose(is_far, theirs, mine, value.type.element))
+            far.append(self._choose(is_far, mine, theirs, value.type.element))
         return near, far
 
     # -- between warps ----------------------------------------------------------------------------
@@ -169,7 +181,15 @@ class _Reduction:
 
     def _folded(self, parts: list[Parts]) -> Parts:
         """Combine neighbours until one is left."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self._combine(near, far) for near, far in pairs]
+        lanes = self.puller.machine.warp_size - 1
+        distances = [self._distance(step) for step in self.warp_steps]
+        reduced = lanes | sum(step.warp for step in self.warp_steps) * (lanes + 1)
+        for done, distance in enumerate(distances):
+            later = distances[done + 1 :]
+            merged = []
+            for number, (near, far) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
+                begin = sum(d for bit, d in enumerate(later) if number >> bit & 1)
+                inside = self._begins_inside(reduced, begin + distance)
+                merged.append(self._combine(near, far, inside))
+            parts = merged
         return parts[0]

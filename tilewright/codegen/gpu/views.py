@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
 
 from tilewright import ops
-from tilewright.errors import Unsupported
 from tilewright.ir.core import Op
 from tilewright.layout.blocked import axis_names
 from tilewright.layout.linear import LinearLayout
@@ -54,7 +52,7 @@ def operand_layout(op: Op, layout: LinearLayout) -> LinearLayout | None:
         case ops.Hint():
             return layout
         case ops.Reshape(x=x):
-            return _reshaped(op, layout, padded(x.shape))
+            return _refolded(layout, padded(x.shape))
     return None
 
 
@@ -72,20 +70,9 @@ def _permuted(layout: LinearLayout, order: tuple[int, ...]) -> LinearLayout:
     return layout.rename(names).transpose_outputs(axis_names(len(order)))
 
 
-def _reshaped(op: ops.Reshape, layout: LinearLayout, source: tuple[int, ...]) -> LinearLayout:
-    """Row-major: the last axis has the lowest bits."""
-    kept = [n for n in op.shape if n != 1] == [n for n in op.x.shape if n != 1]
-    if not kept and (prod(source) != prod(op.x.shape) or padded(op.shape) != op.shape):
-        raise Unsupported(
-            f"reshaping {list(op.x.shape)} to {list(op.shape)} on a GPU",
-            location=op.location,
-            hint="let the sizes be powers of two",
-        )
-    return _refolded(layout, source)
-
-
 @lru_cache(maxsize=4096)
 def _refolded(layout: LinearLayout, source: tuple[int, ...]) -> LinearLayout:
+    """Row-major: the last axis has the lowest bits."""
     names = axis_names(len(source))
     sizes = dict(zip(reversed(names), reversed(source), strict=True))
     last_first = layout.transpose_outputs(list(reversed(layout.output_names)))

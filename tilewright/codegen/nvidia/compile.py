@@ -82,10 +82,9 @@ def llvm_ir(function: Function, target: NvidiaTarget, num_warps: int) -> tuple[s
 
 
 def _module(code: Code, symbol: str, parameters: str, target: NvidiaTarget, num_warps: int) -> str:
-    # Constants and masks are computed as LLVM wrote them: nothing is contracted or flushed.
     threads = num_warps * target.warp_size
     body = "\n".join(f"  {line}" for line in (*code.allocas, *code.sections[0].lines))
-    declarations = "\n".join(code.declarations.values())
+    declarations = "\n".join((*code.definitions.values(), *code.declarations.values()))
     return f"""target datalayout = "{_data_layout(target)}"
 target triple = "{target.triple}"
 @shared = external addrspace(3) global [0 x i8], align 1024

@@ -1,0 +1,33 @@
+"""Every op on every dtype, as `tests/codegen/test_cpu_ops.py` has them, on the emulated GPU."""
+
+import pytest
+
+from tests.codegen import tile_harness
+from tests.codegen.gpu import harness
+from tests.codegen.test_cpu_ops import (  # noqa: F401 - collected here
+    test_atomic,
+    test_cast,
+    test_dot,
+    test_dot_batched,
+    test_elementwise,
+    test_gather_and_histogram,
+    test_reduce,
+    test_reduce_pairs,
+    test_select_and_hint,
+    test_shapes,
+    test_sort,
+)
+from tilewright.codegen.nvidia.compile import generate
+from tilewright.passes.pipeline import optimize, prepare_for_gpu
+
+pytestmark = pytest.mark.slow
+
+
+def _emulated(function, arrays):
+    kernel = generate(prepare_for_gpu(optimize(function)), harness.TARGETS["h100"])
+    harness.emulate(kernel, (1, 1, 1), arrays)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_gpu(monkeypatch):
+    monkeypatch.setattr(tile_harness, "compiled_run", _emulated)
