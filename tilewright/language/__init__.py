@@ -13,7 +13,7 @@ from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.iterators import condition, range, static_range
 from tilewright.frontend.semantic import PropagateNan
 from tilewright.frontend.tensor import Tensor as tensor  # noqa: N813 - the language's name
-from tilewright.language import core, math, random, standard
+from tilewright.language import core, extra, math, random, standard
 from tilewright.language.creation import (
     arange,
     cast,
@@ -74,6 +74,7 @@ from tilewright.language.elementwise import (
     sub,
     where,
 )
+from tilewright.language.extra import libdevice
 from tilewright.language.math import (
     abs,
     cdiv,
@@ -211,6 +212,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "extra",
     "fdiv",
     "flip",
     "float8e4b8",
@@ -233,6 +235,7 @@ __all__ = [
     "int64",
     "interleave",
     "join",
+    "libdevice",
     "load",
     "log",
     "log2",
@@ -326,3 +329,9 @@ if not TYPE_CHECKING:  # where types are checked, a name that is not there is an
 
     def __getattr__(name: str) -> Any:
         raise unknown_name("tl", name, __all__, _ABSENT)
+
+
+# Triton had the functions of libdevice under `tl.math` before they had a module of their own.
+vars(math).update(
+    {name: getattr(libdevice, name) for name in libdevice.__all__ if name not in vars(math)}
+)

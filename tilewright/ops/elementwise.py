@@ -320,8 +320,10 @@ def _fma_float32(x: Array, y: Array, z: Array) -> Array:
 
 def _fma_float64(x: Array, y: Array, z: Array) -> Array:
     def one(a: float, b: float, c: float) -> float:  # exact and slow: an oracle
-        if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+        if not (np.isfinite(a) and np.isfinite(b)):
             return a * b + c
+        if not np.isfinite(c):
+            return c  # whatever the product, which may be too large for fp64
         exact = Fraction(a) * Fraction(b) + Fraction(c)
         try:
             return float(exact) if exact else a * b + c

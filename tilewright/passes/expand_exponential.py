@@ -14,7 +14,7 @@ from tilewright.passes.exponent import Whole, nearest_whole, scale
 from tilewright.passes.expression import Expression, horner
 from tilewright.passes.pairs import Pair, ordered_sum
 
-__all__ = ["exp2_fraction", "exp2_series", "exp_pair", "expand_exp", "expand_exp2"]
+__all__ = ["exp2_fraction", "exp2_series", "exp_pair", "exp_parts", "expand_exp", "expand_exp2"]
 
 LOG2_E = 1.4426950408889634
 
@@ -87,13 +87,19 @@ def expand_exp2(x: Expression) -> Expression:
 
 def exp_pair(x: Pair) -> tuple[Pair, Whole]:
     """Return m and a whole n with `e^x = m 2^n`, m between sqrt(1/2) and sqrt(2), to 2^-56."""
-    constants = _CONSTANTS[x.high.dtype.name]
-    n = nearest_whole(x.high, LOG2_E)
-    r = n.value.fma(-constants.ln2[0], x.high)  # exact
-    below = n.value.fma(-constants.ln2[1], x.low)
+    r, rest, n = exp_parts(x.high)
     near_one = ordered_sum(r.constant(1.0), r)
-    rest = (r * r).fma(horner(r, constants.exp), below * near_one.high)
-    return Pair(near_one.high, near_one.low + rest), n
+    return Pair(near_one.high, near_one.low + x.low.fma(near_one.high + rest, rest)), n
+
+
+def exp_parts(x: Expression) -> tuple[Expression, Expression, Whole]:
+    """Return r, s and a whole n with `e^x = (1 + r + s) 2^n`; r is exact, s of the order of r^2."""
+    constants = _CONSTANTS[x.dtype.name]
+    n = nearest_whole(x, LOG2_E)
+    r = n.value.fma(-constants.ln2[0], x)
+    below = n.value * -constants.ln2[1]
+    series = (r * r) * horner(r, constants.exp)
+    return r, below.fma((1.0 + r) + series, series), n
 
 
 def exp2_fraction(r: Expression) -> Expression:
