@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = [
     "AMX_FEATURES",
@@ -41,8 +41,7 @@ def vector_bits_of(features: frozenset[str]) -> int:
     return 256 if features >= _AVX2 else 128
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(NamedTuple):
     """A CPU that kernels are compiled for.
 
     `missing_features` are the features that LLVM knows for this architecture and the machine
@@ -78,8 +77,7 @@ class Host:
         return f"{self.architecture}-{self.cpu}-{digest[:16]}"
 
 
-@dataclass(frozen=True, slots=True)
-class NvidiaTarget:
+class NvidiaTarget(NamedTuple):
     """An NVIDIA GPU architecture that kernels are compiled for.
 
     `architecture` is its name for LLVM and ptxas, `ptx_feature` the version of PTX that LLVM is

@@ -1,7 +1,5 @@
 """Hosts other than this one, to compile for, and for lesser x86 machines also to run."""
 
-import dataclasses
-
 import llvmlite.binding as llvm
 
 from tilewright.codegen.llvm import host
@@ -13,8 +11,7 @@ def lesser_x86(level: str) -> Host:
     machine = host()
     newer = ("avx512", "amx") if level == "avx2" else ("avx", "amx", "fma", "f16c", "vaes", "xop")
     gone = {f for f in machine.features if f.startswith(newer)}
-    return dataclasses.replace(
-        machine,
+    return machine._replace(
         cpu="znver3" if level == "avx2" else "x86-64",
         features=machine.features - gone,
         missing_features=machine.missing_features | gone,

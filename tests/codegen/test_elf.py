@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.codegen import elf
-from tilewright.codegen import llvm as driver
 from tilewright.codegen.llvm import compile_to_object, host, load_object, module_header
+from tilewright.codegen.loading import find_in_process
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or host().architecture != "x86_64",
@@ -106,7 +106,7 @@ def function(image, name, *types):
 
 @pytest.fixture(params=[0, 3])
 def image(request):
-    return elf.link(compile_body(EVERYTHING, request.param), driver._find_in_process)
+    return elf.link(compile_body(EVERYTHING, request.param), find_in_process)
 
 
 def test_code_constants_variables_and_foreign_functions(image):
@@ -134,7 +134,7 @@ def test_no_memory_is_both_writable_and_executable(image):
 
 
 def test_memory_is_given_back():
-    image = elf.link(compile_body(EVERYTHING), driver._find_in_process)
+    image = elf.link(compile_body(EVERYTHING), find_in_process)
     addresses = image.addresses
     del image
     gc.collect()
@@ -144,12 +144,12 @@ def test_memory_is_given_back():
 def test_a_missing_name_is_told():
     body = "declare void @no_such()\ndefine void @f() {\n  call void @no_such()\n  ret void\n}"
     with pytest.raises(LookupError, match="no_such"):
-        elf.link(compile_body(body), driver._find_in_process)
+        elf.link(compile_body(body), find_in_process)
 
 
 def test_a_weak_name_may_be_missing():
     body = "declare extern_weak void @no_such()\ndefine ptr @f() {\n  ret ptr @no_such\n}"
-    image = elf.link(compile_body(body), driver._find_in_process)
+    image = elf.link(compile_body(body), find_in_process)
     assert function(image, "f", ctypes.c_void_p)() is None
 
 
@@ -162,14 +162,14 @@ def test_what_it_does_not_know_is_refused():
     )
     for data in (b"", b"\x7fELF", b"not an object" * 20, aarch64, thread_local):
         with pytest.raises(elf.Refused):
-            elf.link(data, driver._find_in_process)
+            elf.link(data, find_in_process)
 
 
 def test_a_part_of_an_object_is_refused():
     good = compile_body(EVERYTHING)
     for size in range(0, len(good), 7):
         with pytest.raises(elf.Refused):
-            elf.link(good[:size], driver._find_in_process)
+            elf.link(good[:size], find_in_process)
 
 
 def test_llvm_links_what_is_refused(monkeypatch):

@@ -1,7 +1,6 @@
 """Driving LLVM: the host, compiling, loading, and that neither leaks."""
 
 import ctypes
-import dataclasses
 import gc
 import sys
 from pathlib import Path
@@ -62,8 +61,8 @@ def test_host_facts_fit_together():
 
 def test_the_fingerprint_depends_on_features_and_not_on_cores():
     facts = host()
-    fewer_cores = dataclasses.replace(facts, cores=facts.cores + 1)
-    other_features = dataclasses.replace(facts, features=facts.features | {"made-up"})
+    fewer_cores = facts._replace(cores=facts.cores + 1)
+    other_features = facts._replace(features=facts.features | {"made-up"})
     assert fewer_cores.fingerprint == facts.fingerprint
     assert other_features.fingerprint != facts.fingerprint
 

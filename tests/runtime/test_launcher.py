@@ -13,17 +13,16 @@ import pytest
 from tests.runtime.handwritten_kernels import load_kernels
 from tilewright.errors import LaunchError
 from tilewright.runtime import launcher as launcher_module
-from tilewright.runtime.launcher import (
+from tilewright.runtime.launch_parameters import (
     AddressParameter,
     ArrayParameter,
     BoolParameter,
     ConstantParameter,
     FloatParameter,
     IntParameter,
-    accept_torch,
-    bind_launcher,
     pack_argument,
 )
+from tilewright.runtime.launcher import accept_torch, bind_launcher
 from tilewright.runtime.pool import run_packed
 
 # Copies the argument block from the second slot on to where the first one points.

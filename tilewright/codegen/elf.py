@@ -11,12 +11,9 @@ The format: the System V ABI and its x86-64 supplement.
 
 from __future__ import annotations
 
-import enum
 import mmap
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tilewright.codegen.code_memory import place
 
@@ -45,7 +42,7 @@ class Refused(Exception):
     """The object is damaged, or holds something that this linker does not know."""
 
 
-class _Kind(enum.IntEnum):
+class _Kind:
     """Relocations, R_X86_64_...: how a place depends on the address of a symbol."""
 
     ABSOLUTE_64 = 1
@@ -60,40 +57,44 @@ class _Kind(enum.IntEnum):
 _WITH_SLOT = {_Kind.GOTPCREL, _Kind.GOTPCRELX, _Kind.REX_GOTPCRELX}
 
 
-class _Section(NamedTuple):
-    name: int
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-    entry_size: int
+# Plain classes: to make a named tuple takes longer than to link a kernel.
 
 
-class _Symbol(NamedTuple):
-    name: str
-    section: int
-    value: int
-    is_weak: bool
+class _Section:
+    """A section, from the fields of its header."""
+
+    def __init__(self, header: tuple[int, ...]) -> None:
+        _, self.kind, self.flags, _, self.offset, self.size, *others = header
+        self.link, self.info, self.alignment, _ = others
 
 
-class _Relocation(NamedTuple):
-    section: int
-    offset: int
-    kind: int
-    symbol: int
-    addend: int
+class _Symbol:
+    """A name, and its value in a section."""
+
+    def __init__(self, name: str, section: int, value: int, *, is_weak: bool) -> None:
+        self.name = name
+        self.section = section
+        self.value = value
+        self.is_weak = is_weak
 
 
-@dataclass
+class _Relocation:
+    """A place in a section that depends on a symbol."""
+
+    def __init__(self, section: int, offset: int, kind: int, symbol: int, addend: int) -> None:
+        self.section = section
+        self.offset = offset
+        self.kind = kind
+        self.symbol = symbol
+        self.addend = addend
+
+
 class Image:
     """An object in memory, unmapped when this Python object goes; `addresses` are by symbol."""
 
-    addresses: dict[str, int]
-    memory: mmap.mmap = field(repr=False)
+    def __init__(self, addresses: dict[str, int], memory: mmap.mmap) -> None:
+        self.addresses = addresses
+        self.memory = memory
 
 
 def link(object_bytes: bytes, find: Callable[[str], int | None]) -> Image:
@@ -167,7 +168,7 @@ class _Linker:
         if size != _SECTION_FORMAT.size or count == 0:
             raise Refused("section headers of another size, or too many")
         return [
-            _Section(*_SECTION_FORMAT.unpack_from(data, start + size * number))
+            _Section(_SECTION_FORMAT.unpack_from(data, start + size * number))
             for number in range(count)
         ]
 
@@ -187,7 +188,7 @@ class _Linker:
                 names[name : names.index(b"\0", name)].decode(),
                 section,
                 value,
-                info >> 4 == _WEAK,
+                is_weak=info >> 4 == _WEAK,
             )
             for name, info, _, section, value, _ in _SYMBOL_FORMAT.iter_unpack(
                 self._contents(tables[0])
@@ -258,7 +259,8 @@ class _Linker:
         return base + self.places[symbol.section] + symbol.value
 
     def _apply(self, relocation: _Relocation, memory: bytearray, base: int) -> None:
-        section, offset, kind, number, addend = relocation
+        section, offset, kind = relocation.section, relocation.offset, relocation.kind
+        number, addend = relocation.symbol, relocation.addend
         width = 8 if kind in {_Kind.ABSOLUTE_64, _Kind.PC64} else 4
         if offset + width > self.sections[section].size:
             raise Refused("a relocation beyond the end of its section")

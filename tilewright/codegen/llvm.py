@@ -7,21 +7,19 @@ select, and the tests compile in a forked child.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 import os
-import platform
-import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import llvmlite
 import llvmlite.binding as llvm
 
-from tilewright.codegen import elf
-from tilewright.errors import InternalError, Unsupported
-from tilewright.target import AMX_FEATURES, CPU_BY_FEATURES, Host, vector_bits_of
+from tilewright.codegen.host import architecture, cpu_name, module_header, this_process
+from tilewright.codegen.loading import LoadedObject, link_object
+from tilewright.errors import InternalError
+from tilewright.target import Host
 
 __all__ = [
     "LoadedObject",
@@ -31,17 +29,12 @@ __all__ = [
     "load_object",
     "module_header",
     "optimized_ir",
+    "version",
 ]
-
-_ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 # An LLJIT never gives back the 10 KB of a library's symbol table, even when the library is
 # unloaded; all of it goes with the LLJIT. So each serves a limited number of libraries.
 _LIBRARIES_PER_JIT = 64
-
-_ARCH_PRCTL = 158
-_ARCH_REQ_XCOMP_PERM = 0x1023
-_XFEATURE_XTILEDATA = 18
 
 
 # ---- the host -------------------------------------------------------------------------------
@@ -53,37 +46,26 @@ def host() -> Host:
 
     Raises `Unsupported` on architectures other than x86-64 and AArch64.
     """
-    architecture = _ARCHITECTURES.get(platform.machine().lower())
-    if architecture is None:
-        raise Unsupported(
-            f"the CPU target does not know the architecture {platform.machine()!r}",
-            hint="x86-64 and AArch64 are supported",
-        )
+    known_architecture = architecture()
     _initialize()
     known = llvm.get_host_cpu_features()
     features = frozenset(name for name, present in known.items() if present)
     triple = llvm.get_process_triple()
     with llvm.Target.from_triple(triple).create_target_machine() as machine:
         data_layout = str(machine.target_data)
-    return Host(
-        architecture=architecture,
-        triple=triple,
-        data_layout=data_layout,
-        cpu=_cpu_name(architecture, features),
+    is_x86 = known_architecture == "x86_64"
+    return this_process(
+        triple,
+        data_layout,
+        cpu=cpu_name(features) if is_x86 else str(llvm.get_host_cpu_name()),
         features=features,
         missing_features=frozenset(name for name, present in known.items() if not present),
-        vector_bits=vector_bits_of(features),
-        has_amx=features >= AMX_FEATURES and _allow_amx(),
-        cores=_usable_cores(),
     )
 
 
-def module_header(host: Host) -> str:
-    """Return the lines every module starts with.
-
-    LLVM fixes default alignments while it parses, so the layout must stand in the text.
-    """
-    return f'target datalayout = "{host.data_layout}"\ntarget triple = "{host.triple}"\n'
+def version() -> str:
+    """Return the versions of llvmlite and of its LLVM."""
+    return f"{llvmlite.__version__};{'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 @functools.cache
@@ -96,25 +78,6 @@ def _initialize() -> None:
     os.register_at_fork(
         before=lock.__enter__, after_in_parent=lock.__exit__, after_in_child=lock.__exit__
     )
-
-
-def _cpu_name(architecture: str, features: frozenset[str]) -> str:
-    if architecture != "x86_64":
-        return str(llvm.get_host_cpu_name())
-    return next(name for name, required in CPU_BY_FEATURES if features >= required)
-
-
-def _allow_amx() -> bool:
-    """Ask Linux for the AMX tile registers, which a process may use only after asking."""
-    if not sys.platform.startswith("linux"):
-        return False
-    return bool(_process().syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # ---- compiling ------------------------------------------------------------------------------
@@ -199,27 +162,6 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -
 # ---- loading --------------------------------------------------------------------------------
 
 
-class LoadedObject(ABC):
-    """Machine code in memory. Its addresses hold as long as this Python object lives."""
-
-    @abstractmethod
-    def address(self, symbol: str) -> int:
-        """Return the address of a function or of a variable."""
-
-
-class _LinkedObject(LoadedObject):
-    """An object placed by our own linker."""
-
-    def __init__(self, image: elf.Image) -> None:
-        self._image = image
-
-    def address(self, symbol: str) -> int:
-        try:
-            return self._image.addresses[symbol]
-        except KeyError:
-            raise InternalError(f"cannot link {symbol!r}: the object does not define it") from None
-
-
 class _LibraryObject(LoadedObject):
     """An object in a library of an LLJIT, linked when an address is first asked for."""
 
@@ -247,24 +189,7 @@ def load_object(object_bytes: bytes) -> LoadedObject:
     Raises `InternalError` for a damaged object and, now or when an address is asked for, for a name
     that is not found.
     """
-    try:
-        return _LinkedObject(elf.link(object_bytes, _find_in_process))
-    except elf.Refused:
-        return _load_into_library(object_bytes)
-    except LookupError as error:
-        raise InternalError(f"cannot link an object: {error} is not defined") from error
-
-
-def _find_in_process(name: str) -> int | None:
-    try:
-        return ctypes.addressof(ctypes.c_char.in_dll(_process(), name))
-    except ValueError:
-        return None
-
-
-@functools.cache
-def _process() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+    return link_object(object_bytes) or _load_into_library(object_bytes)
 
 
 def _load_into_library(object_bytes: bytes) -> LoadedObject:

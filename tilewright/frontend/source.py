@@ -126,7 +126,9 @@ class SourceReader:
         Its first line is number 1.
         """
         try:
-            function = _parse_block("".join(inspect.getblock(lines[start:])))
+            function = _parse_quickly(lines, start) or _parse_block(
+                "".join(inspect.getblock(lines[start:]))
+            )
         except (SyntaxError, ValueError, tokenize.TokenError):
             return None
         if not isinstance(function, ast.FunctionDef) or function.name != self._code.co_name:
@@ -135,6 +137,32 @@ class SourceReader:
         if tuple(arguments) != self._code.co_varnames[: self._code.co_argcount]:
             return None
         return function
+
+
+def _parse_quickly(lines: list[str], start: int) -> ast.stmt | None:
+    """Parse the lines up to the next that is indented no deeper; None if that is no statement.
+
+    Python's own way needs regular expressions that take longer than to load a kernel from the disk
+    cache. A text that ends too early, in brackets or in a string, is no statement.
+    """
+    own = _indentation(lines[start])
+    header = next(
+        (i for i in range(start, len(lines)) if lines[i].lstrip().startswith("def ")), start
+    )
+    end = header + 1
+    while end < len(lines) and (
+        _indentation(lines[end]) > own or lines[end].lstrip()[:1] in {"", "#", ")", "]"}
+    ):
+        end += 1
+    try:
+        return _parse_block("".join(lines[start:end]))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _indentation(line: str) -> int:
+    expanded = line.expandtabs()
+    return len(expanded) - len(expanded.lstrip())
 
 
 def _parse_block(block: str) -> ast.stmt | None:

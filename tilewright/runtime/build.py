@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import env
 from tilewright.codegen.cpu.compile import generate
-from tilewright.codegen.llvm import assembly, compile_to_object, host
+from tilewright.codegen.llvm import assembly, compile_to_object
 from tilewright.errors import CompileError, Location
 from tilewright.frontend.trace import Runtime, trace
 from tilewright.ir.core import Function
@@ -22,6 +22,7 @@ from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.cache import write_entry
+from tilewright.runtime.host import host
 from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request

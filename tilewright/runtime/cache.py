@@ -1,6 +1,7 @@
 """The disk cache: compiled kernels and tuning results, one file each, shared by many processes.
 
-A file is a first line with a checksum, a JSON header and the bytes of an object. It is written
+A file is a first line with a checksum, a header (literals of Python: unlike JSON they need nothing
+to be imported) and the bytes of an object. It is written
 under a temporary name and renamed, so a reader sees a whole file or none, on network file systems
 too. Nothing is ever locked. Whatever is wrong with a file or with the directory costs a compile,
 never an error.
@@ -8,31 +9,23 @@ never an error.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import errno
-import functools
 import hashlib
 import itertools
-import json
 import os
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import llvmlite
-import llvmlite.binding as llvm
+from typing import Any, NamedTuple
 
 from tilewright import env
-from tilewright.codegen.llvm import host
 
-__all__ = ["Entry", "build_fingerprint", "cached_object", "digest", "read_entry", "write_entry"]
+__all__ = ["Entry", "digest", "read_entry", "write_entry"]
 
-_MAGIC = b"tilewright-1"
-_PACKAGE = Path(__file__).resolve().parent.parent
+_MAGIC = b"tilewright-2"
 
 # What a rename may answer while other processes write, or clear, the same directory.
 _PASSING = frozenset(
@@ -46,8 +39,7 @@ _ATTEMPTS = 2
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What one file holds."""
 
     header: dict[str, Any]
@@ -67,35 +59,6 @@ def digest(parts: Iterable[str]) -> str:
     return hasher.hexdigest()
 
 
-@functools.cache
-def build_fingerprint() -> str:
-    """A text that differs where the same kernel may compile to something else.
-
-    It stands for this package's own source (by sizes and times, since reading it would take longer
-    than loading a kernel), the versions of llvmlite and of LLVM, the Python that launchers are made
-    for, and the host.
-    """
-    files = sorted(_source_files(str(_PACKAGE)))
-    versions = (
-        digest(f"{os.path.relpath(path, _PACKAGE)} {size} {time}" for path, size, time in files),
-        llvmlite.__version__,
-        ".".join(map(str, llvm.llvm_version_info)),
-        sys.implementation.cache_tag,
-        host().fingerprint,
-    )
-    return ";".join(map(str, versions))
-
-
-def _source_files(directory: str) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _source_files(entry.path)
-            elif entry.name.endswith(".py"):
-                facts = entry.stat()
-                yield entry.path, facts.st_size, facts.st_mtime_ns
-
-
 # ---- files ----------------------------------------------------------------------------------
 
 
@@ -108,14 +71,14 @@ def read_entry(name: str) -> Entry | None:
         if magic != _MAGIC or checksum.decode() != hashlib.sha256(rest).hexdigest():
             return None
         size = int(header_size)
-        return Entry(json.loads(rest[:size]), rest[size:])
-    except (OSError, ValueError):
+        return Entry(ast.literal_eval(rest[:size].decode()), rest[size:])
+    except (OSError, ValueError, SyntaxError):
         return None
 
 
 def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None:
     """Keep an entry, if that is possible; otherwise warn, once in a process."""
-    text = json.dumps(header, sort_keys=True).encode()
+    text = repr(dict(sorted(header.items()))).encode()
     rest = text + payload
     checksum = hashlib.sha256(rest).hexdigest().encode()
     data = b"%b %b %d\n%b" % (_MAGIC, checksum, len(text), rest)
@@ -130,17 +93,6 @@ def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None
                 _warn(error)
         else:
             return
-
-
-def cached_object(key: str, make: Callable[[], bytes]) -> bytes:
-    """Return the object bytes that an earlier process got from `make()`, or make and keep them."""
-    name = f"object-{digest([key, build_fingerprint()])}"
-    entry = read_entry(name)
-    if entry is not None:
-        return entry.payload
-    payload = make()
-    write_entry(name, {}, payload)
-    return payload
 
 
 def _path(name: str) -> Path:

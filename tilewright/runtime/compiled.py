@@ -7,24 +7,28 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.llvm import assembly, compile_to_object, host, optimized_ir
-from tilewright.ir.printer import to_text
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import extents
+from tilewright.runtime.host import host
 from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.options import DEFAULTS
 
 if TYPE_CHECKING:
+    from tilewright.codegen import llvm
+    from tilewright.ir import printer
     from tilewright.runtime import build
 else:
+    llvm = Deferred("tilewright.codegen.llvm")
+    printer = Deferred("tilewright.ir.printer")
     build = Deferred("tilewright.runtime.build")
 
 __all__ = ["CompiledKernel"]
 
-_named_tuple: Any = collections.namedtuple  # noqa: PYI024 - the fields are data
-_Metadata = _named_tuple(
-    "Metadata", ["hash", "name", "target", "shared", "scratch_bytes", *DEFAULTS]
-)
+
+@functools.cache
+def _metadata_type() -> Any:
+    fields = ["hash", "name", "target", "shared", "scratch_bytes", *DEFAULTS]
+    return collections.namedtuple("Metadata", fields)  # noqa: PYI024 - the fields are data
 
 
 class _Stages(Mapping[str, Any]):
@@ -40,11 +44,11 @@ class _Stages(Mapping[str, Any]):
             case "llir":
                 return self._llvm_ir
             case "optimized":
-                return optimized_ir(self._llvm_ir, host=host())
+                return llvm.optimized_ir(self._llvm_ir, host=host())
             case "asm":
-                return assembly(self._llvm_ir, host=host())
+                return llvm.assembly(self._llvm_ir, host=host())
             case "object":
-                return compile_to_object(self._llvm_ir, host=host())
+                return llvm.compile_to_object(self._llvm_ir, host=host())
         raise KeyError(f"{stage!r}: the stages are {', '.join(self)}")
 
     def __iter__(self) -> Iterator[str]:
@@ -55,7 +59,7 @@ class _Stages(Mapping[str, Any]):
 
     @property
     def _tile_ir(self) -> str:
-        return to_text(build.tile_ir(self._code.request))
+        return printer.to_text(build.tile_ir(self._code.request))
 
     @functools.cached_property
     def _llvm_ir(self) -> str:
@@ -95,7 +99,7 @@ class CompiledKernel:
     def metadata(self) -> Any:
         """What the kernel was compiled for: a named tuple with `name`, `hash`, `num_warps`, ..."""
         settings = {**DEFAULTS, **self.options, "debug": self.code.request.debug}
-        return _Metadata(
+        return _metadata_type()(
             hash=self.hash,
             name=self.name,
             target=host().cpu,

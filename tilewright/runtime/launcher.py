@@ -20,115 +20,41 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.llvm import LoadedObject, compile_to_object, host, load_object
+from tilewright.codegen.loading import LoadedObject
 from tilewright.ir.types import DTYPES
-from tilewright.runtime.cache import cached_object
-from tilewright.runtime.launcher_code import (
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.fingerprint import cached_object
+from tilewright.runtime.host import host, load_object
+from tilewright.runtime.launch_parameters import (
+    AddressParameter,
+    ArrayParameter,
+    BoolParameter,
+    ConstantParameter,
+    FloatParameter,
+    IntParameter,
+    LaunchParameter,
+)
+from tilewright.runtime.launcher_table import (
     ENTRIES_PER_DTYPE,
     RECORD_WORDS,
     Kind,
     Self,
     Table,
-    module_text,
 )
 from tilewright.runtime.pool import keep_forever, pool, raise_status
 
-__all__ = [
-    "AddressParameter",
-    "ArrayParameter",
-    "BoolParameter",
-    "ConstantParameter",
-    "FloatParameter",
-    "IntParameter",
-    "LaunchParameter",
-    "accept_torch",
-    "bind_launcher",
-    "pack_argument",
-]
+if TYPE_CHECKING:
+    from tilewright.codegen import llvm
+    from tilewright.runtime import launcher_code
+else:
+    llvm = Deferred("tilewright.codegen.llvm")
+    launcher_code = Deferred("tilewright.runtime.launcher_code")
 
-
-@dataclass(frozen=True, slots=True)
-class ArrayParameter:
-    """A NumPy array or a PyTorch CPU tensor of one element type.
-
-    `divisible_by_16` is what must hold for the address (None: anything); `written` refuses
-    read-only arrays. Some arrays without elements have the address 0.
-    """
-
-    dtype_name: str
-    divisible_by_16: bool | None = None
-    written: bool = True
-    may_be_null: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class AddressParameter:
-    """A raw address, given as an int."""
-
-    divisible_by_16: bool | None = None
-    may_be_null: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class IntParameter:
-    """An int that fits `bits` bits.
-
-    `excludes_one`: 1 has a kernel of its own. `excludes_narrower`: the width was chosen by the
-    value, so what fits a signed integer of half the width (for u64: of the same) does not belong
-    here.
-    """
-
-    bits: int
-    signed: bool = True
-    divisible_by_16: bool | None = None
-    excludes_one: bool = False
-    excludes_narrower: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FloatParameter:
-    """A float, passed with 32 or 64 bits."""
-
-    bits: int = 32
-
-
-@dataclass(frozen=True, slots=True)
-class BoolParameter:
-    """True or False."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantParameter:
-    """A value that is compiled into the kernel: only the very same value fits."""
-
-    value: Any
-
-
-LaunchParameter: TypeAlias = (
-    ArrayParameter
-    | AddressParameter
-    | IntParameter
-    | FloatParameter
-    | BoolParameter
-    | ConstantParameter
-)
-
-
-def pack_argument(parameter: LaunchParameter, value: float) -> bytes:
-    """Return the 8 bytes of a value in the argument block; an array is given as its address."""
-    match parameter:
-        case FloatParameter(bits=32):
-            return struct.pack("<fi", value, 0)
-        case FloatParameter():
-            return struct.pack("<d", value)
-        case ConstantParameter():
-            return b""
-    return (int(value) % 2**64).to_bytes(8, "little")
+__all__ = ["accept_torch", "bind_launcher"]
 
 
 # ---- what a launcher checks ------------------------------------------------------------------
@@ -268,13 +194,13 @@ class _Shared:
 
     def __init__(self) -> None:
         machine = host()
-        text = module_text(machine, self.size())
-        loaded = load_object(
-            cached_object(
-                f"{machine.fingerprint};{text}",
-                lambda: compile_to_object(text, host=machine, level=1),
-            )
-        )
+        size = self.size()
+
+        def make() -> bytes:
+            text = launcher_code.module_text(machine, size)
+            return llvm.compile_to_object(text, host=machine, level=1)
+
+        loaded = load_object(cached_object(f"launcher;{size};{machine.fingerprint}", make))
         keep_forever(loaded)
         self.address = loaded.address("tilewright_launcher")
         place = loaded.address("tilewright_table")

@@ -5,24 +5,23 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tilewright import env
-from tilewright.codegen.llvm import LoadedObject, load_object
+from tilewright.codegen.loading import LoadedObject
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
 from tilewright.runtime.cache import read_entry
 from tilewright.runtime.dispatch import Extents
-from tilewright.runtime.launcher import (
+from tilewright.runtime.host import load_object
+from tilewright.runtime.launch_parameters import (
     AddressParameter,
     FloatParameter,
     IntParameter,
-    accept_torch,
-    bind_launcher,
     pack_argument,
 )
+from tilewright.runtime.launcher import accept_torch, bind_launcher
 from tilewright.runtime.pool import run_packed
 from tilewright.runtime.request import Request
 
@@ -33,7 +32,7 @@ class MachineCode:
     """The machine code of a kernel; loaded, and given a launcher, when it is first run."""
 
     def __init__(self, request: Request, header: dict[str, Any], object_bytes: bytes) -> None:
-        self.request = replace(request, values={})
+        self.request = request.without_values()
         self._object_bytes = object_bytes
         self.symbol: str = header["symbol"]
         self.scratch_bytes: int = header["scratch_bytes"]

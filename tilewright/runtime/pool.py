@@ -13,17 +13,21 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tilewright import env
-from tilewright.codegen.llvm import (
-    LoadedObject,
-    compile_to_object,
-    host,
-    load_object,
-)
+from tilewright.codegen.loading import LoadedObject
 from tilewright.errors import LaunchError
-from tilewright.runtime.cache import cached_object
-from tilewright.runtime.pool_code import module_text
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.fingerprint import cached_object
+from tilewright.runtime.host import host, load_object
+
+if TYPE_CHECKING:
+    from tilewright.codegen import llvm
+    from tilewright.runtime import pool_code
+else:
+    llvm = Deferred("tilewright.codegen.llvm")
+    pool_code = Deferred("tilewright.runtime.pool_code")
 
 __all__ = [
     "Pool",
@@ -104,13 +108,12 @@ def pool() -> Pool:
 
 def _load() -> LoadedObject:
     machine = host()
-    text = module_text(machine)
 
     def make() -> bytes:
         # Optimised, it would take 100 ms instead of 10 and launch no faster.
-        return compile_to_object(text, host=machine, level=0)
+        return llvm.compile_to_object(pool_code.module_text(machine), host=machine, level=0)
 
-    return load_object(cached_object(text + machine.fingerprint, make))
+    return load_object(cached_object(f"pool;{machine.fingerprint}", make))
 
 
 def set_num_threads(count: int) -> None:

@@ -12,7 +12,7 @@ import re
 import string
 import sys
 
-from tilewright.codegen.llvm import module_header
+from tilewright.codegen.host import module_header
 from tilewright.errors import Unsupported
 from tilewright.runtime.pool_programs_code import PROGRAMS, SCRATCH
 from tilewright.target import Host

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tilewright import env
 from tilewright.frontend.function import KernelFunction
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Specialization, traced_constant
-from tilewright.runtime.cache import build_fingerprint, digest
-from tilewright.runtime.launcher import (
+from tilewright.runtime.cache import digest
+from tilewright.runtime.fingerprint import build_fingerprint
+from tilewright.runtime.launch_parameters import (
     AddressParameter,
     ArrayParameter,
     BoolParameter,
@@ -24,7 +25,6 @@ from tilewright.runtime.launcher import (
 __all__ = ["Request"]
 
 
-@dataclass(frozen=True)
 class Request:
     """A kernel and what is known of its arguments.
 
@@ -32,12 +32,32 @@ class Request:
     not wrap. `values` are the ints of the call that asks, for error messages only.
     """
 
-    function: KernelFunction
-    specializations: Mapping[str, Specialization]
-    debug: bool = False
-    checks_overflow: bool = False
-    version: str = ""
-    values: Mapping[str, int] = field(default_factory=dict)
+    def __init__(
+        self,
+        function: KernelFunction,
+        specializations: Mapping[str, Specialization],
+        *,
+        debug: bool = False,
+        checks_overflow: bool = False,
+        version: str = "",
+        values: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self.function = function
+        self.specializations = specializations
+        self.debug = debug
+        self.checks_overflow = checks_overflow
+        self.version = version
+        self.values = values
+
+    def without_values(self) -> Request:
+        """Return the request of any call that needs this code."""
+        return Request(
+            self.function,
+            self.specializations,
+            debug=self.debug,
+            checks_overflow=self.checks_overflow,
+            version=self.version,
+        )
 
     @functools.cached_property
     def is_portable(self) -> bool:
@@ -89,9 +109,11 @@ def _launch_parameter(
         return None if constant is None else ConstantParameter(constant.value)
     if isinstance(element, PointerType):
         if known.is_address:
-            return AddressParameter(known.divisible_by_16, may_be_null)
+            return AddressParameter(known.divisible_by_16, may_be_null=may_be_null)
         dtype_name = element.element_ty.name
-        return ArrayParameter(dtype_name, known.divisible_by_16, is_written, may_be_null)
+        return ArrayParameter(
+            dtype_name, known.divisible_by_16, written=is_written, may_be_null=may_be_null
+        )
     if element.is_bool():
         return BoolParameter()
     if element.is_floating():

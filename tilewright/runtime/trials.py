@@ -19,9 +19,10 @@ from tilewright.runtime.snapshot import Snapshot, zero
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tilewright.runtime import cache, pool
+    from tilewright.runtime import cache, fingerprint, pool
 else:
     cache = Deferred("tilewright.runtime.cache")
+    fingerprint = Deferred("tilewright.runtime.fingerprint")
     pool = Deferred("tilewright.runtime.pool")
 
 __all__ = ["Call", "Hooks", "Trials"]
@@ -219,7 +220,7 @@ class Trials:
         if None in parts:
             return None
         threads = f"threads={pool.get_num_threads()}"
-        facts = [cache.build_fingerprint(), self.kernel.cache_key, threads, *map(str, parts)]
+        facts = [fingerprint.build_fingerprint(), self.kernel.cache_key, threads, *map(str, parts)]
         return f"{self.kernel.name[:60]}-tuning-{cache.digest(facts)}"
 
     def _stored(self, config: Config) -> Times | None:

@@ -1,0 +1,55 @@
+"""What the disk cache's names depend on besides the kernel: this build, and this machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tilewright.runtime.cache import digest, read_entry, write_entry
+from tilewright.runtime.host import compiler_version, host
+
+__all__ = ["build_fingerprint", "cached_object"]
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+@functools.cache
+def build_fingerprint() -> str:
+    """A text that differs where the same kernel may compile to something else.
+
+    It stands for this package's own source (by sizes and times, since reading it would take longer
+    than loading a kernel), the versions of llvmlite and of LLVM, the Python that launchers are made
+    for, and the host.
+    """
+    files = sorted(_source_files(_PACKAGE))
+    versions = (
+        digest(f"{path[len(_PACKAGE) :]} {size} {time}" for path, size, time in files),
+        compiler_version(),
+        sys.implementation.cache_tag,
+        host().fingerprint,
+    )
+    return ";".join(map(str, versions))
+
+
+def _source_files(directory: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                facts = entry.stat()
+                yield entry.path, facts.st_size, facts.st_mtime_ns
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                yield from _source_files(entry.path)
+
+
+def cached_object(key: str, make: Callable[[], bytes]) -> bytes:
+    """Return the object bytes that an earlier process got from `make()`, or make and keep them."""
+    name = f"object-{digest([key, build_fingerprint()])}"
+    entry = read_entry(name)
+    if entry is not None:
+        return entry.payload
+    payload = make()
+    write_entry(name, {}, payload)
+    return payload

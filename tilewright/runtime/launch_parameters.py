@@ -1,0 +1,121 @@
+"""What a launcher checks: for each parameter of a kernel, which values its code is for.
+
+Plain classes: dataclasses take longer to make than a kernel to load from the disk cache.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeAlias
+
+__all__ = [
+    "AddressParameter",
+    "ArrayParameter",
+    "BoolParameter",
+    "ConstantParameter",
+    "FloatParameter",
+    "IntParameter",
+    "LaunchParameter",
+    "pack_argument",
+]
+
+
+class ArrayParameter:
+    """A NumPy array or a PyTorch CPU tensor of one element type.
+
+    `divisible_by_16` is what must hold for the address (None: anything); `written` refuses
+    read-only arrays. Some arrays without elements have the address 0.
+    """
+
+    __match_args__ = ("dtype_name", "divisible_by_16")
+
+    def __init__(
+        self,
+        dtype_name: str,
+        divisible_by_16: bool | None = None,
+        *,
+        written: bool = True,
+        may_be_null: bool = True,
+    ) -> None:
+        self.dtype_name = dtype_name
+        self.divisible_by_16 = divisible_by_16
+        self.written = written
+        self.may_be_null = may_be_null
+
+
+class AddressParameter:
+    """A raw address, given as an int."""
+
+    __match_args__ = ("divisible_by_16",)
+
+    def __init__(self, divisible_by_16: bool | None = None, *, may_be_null: bool = True) -> None:
+        self.divisible_by_16 = divisible_by_16
+        self.may_be_null = may_be_null
+
+
+class IntParameter:
+    """An int that fits `bits` bits.
+
+    `excludes_one`: 1 has a kernel of its own. `excludes_narrower`: the width was chosen by the
+    value, so what fits a signed integer of half the width (for u64: of the same) does not belong
+    here.
+    """
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        signed: bool = True,
+        divisible_by_16: bool | None = None,
+        excludes_one: bool = False,
+        excludes_narrower: bool = False,
+    ) -> None:
+        self.bits = bits
+        self.signed = signed
+        self.divisible_by_16 = divisible_by_16
+        self.excludes_one = excludes_one
+        self.excludes_narrower = excludes_narrower
+
+
+class FloatParameter:
+    """A float, passed with 32 or 64 bits."""
+
+    __match_args__ = ("bits",)
+
+    def __init__(self, bits: int = 32) -> None:
+        self.bits = bits
+
+
+class BoolParameter:
+    """True or False."""
+
+
+class ConstantParameter:
+    """A value that is compiled into the kernel: only the very same value fits."""
+
+    __match_args__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+LaunchParameter: TypeAlias = (
+    ArrayParameter
+    | AddressParameter
+    | IntParameter
+    | FloatParameter
+    | BoolParameter
+    | ConstantParameter
+)
+
+
+def pack_argument(parameter: LaunchParameter, value: float) -> bytes:
+    """Return the 8 bytes of a value in the argument block; an array is given as its address."""
+    match parameter:
+        case FloatParameter(bits=32):
+            return struct.pack("<fi", value, 0)
+        case FloatParameter():
+            return struct.pack("<d", value)
+        case ConstantParameter():
+            return b""
+    return (int(value) % 2**64).to_bytes(8, "little")

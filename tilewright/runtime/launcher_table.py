@@ -1,0 +1,50 @@
+"""What the machine code of the launcher finds where: its program, its `self` and its table."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["ENTRIES_PER_DTYPE", "RECORD_WORDS", "Kind", "Self", "Table"]
+
+RECORD_WORDS = 8
+
+# For each element type two dtypes of NumPy, since C has two 64-bit integer types, and PyTorch's.
+ENTRIES_PER_DTYPE = 3
+
+
+class Self(enum.IntEnum):
+    """The first items of a launcher's `self`; the objects that it compares with follow."""
+
+    PROGRAM = 0
+    RAISE = 1
+
+
+class Table(enum.IntEnum):
+    """The first entries of the table; those of the element types follow."""
+
+    LAUNCH = 0
+    NDARRAY = 1
+    TENSOR = 2
+    PARAMETER = 3
+    DATA_PTR = 4
+    DTYPE = 5
+    IS_CPU = 6
+    ONE_DIGIT = 7  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
+
+
+class Kind(enum.IntEnum):
+    """What a record checks, and what stands in its words from the second on.
+
+    A whole number `n` is accepted where, in the arithmetic of u64, `n - low <= span`,
+    `n - excluded >= count` and `(n & mask == 0) == is_zero`; the last two hold for addresses too.
+    """
+
+    ARRAY = 0  # flags that must be set, offset in the table, excluded, count, mask, is_zero
+    INTEGER = 1  # low, span, excluded, count, mask, is_zero
+    UNSIGNED = 2  # the same
+    SINGLE = 3
+    DOUBLE = 4
+    BOOLEAN = 5
+    OBJECT = 6  # offset in `self` of an object that is the argument or equals it
+    FLOAT = 7  # the bits
+    TUPLE = 8  # the number of items, whose records follow
