@@ -196,7 +196,7 @@ class Tensor:
     # An operator with an array of NumPy on the left is left to the tile on the right.
     __array_ufunc__ = None
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: PLW3201
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Return the values, those of types that NumPy lacks as fp32, and pointers as uint64."""
         array = self._constant("an array")
         if isinstance(self.dtype, PointerType):
