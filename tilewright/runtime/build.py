@@ -69,8 +69,11 @@ def lower(request: Request) -> Lowered:
     Raises `CompileError` for a kernel that is longer than the stages can follow.
     """
     try:
-        with _deep_recursion():
-            return _lower(request)
+        return _lower(request)
+    except RecursionError:
+        pass  # a long kernel: once more, with room for it
+    try:
+        return _in_a_deep_thread(lambda: _lower(request))
     except RecursionError:
         raise CompileError(
             f"`{request.function.name}` is too long: its values depend on each other in a chain of "
@@ -161,33 +164,38 @@ def _explain_addresses(request: Request, error: CompileError) -> None:
     )
 
 
-class _Recursion:
-    """How many threads compile, and the limit of Python's recursion when none does."""
-
-    lock = threading.Lock()
-    compiling = 0
-    usual = 0
-
-
-# Frames of Python that compiling may stack: operands are followed to where they come from.
+# Frames of Python that compiling may stack, since operands are followed to where they come from,
+# and a stack that holds them.
 _DEEPEST = 30_000
+_STACK_BYTES = 1 << 29
+_deep_compilations = threading.Lock()
 
 
-@contextlib.contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """Let recursion go as deep as the values of a long kernel depend on each other."""
-    with _Recursion.lock:
-        _Recursion.compiling += 1
-        if _Recursion.compiling == 1:
-            _Recursion.usual = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_Recursion.usual, _DEEPEST))
-    try:
-        yield
-    finally:
-        with _Recursion.lock:
-            _Recursion.compiling -= 1
-            if _Recursion.compiling == 0:
-                sys.setrecursionlimit(_Recursion.usual)
+def _in_a_deep_thread(lower: Callable[[], Lowered]) -> Lowered:
+    """Run `lower` in a thread with a large stack, where recursion may go deep."""
+    results: list[Lowered] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(lower())
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            errors.append(error)
+
+    with _deep_compilations:
+        usual_limit = sys.getrecursionlimit()
+        usual_stack = threading.stack_size(_STACK_BYTES)
+        sys.setrecursionlimit(max(usual_limit, _DEEPEST))
+        try:
+            thread = threading.Thread(target=run, name="tilewright compiler")
+            thread.start()
+            thread.join()
+        finally:
+            threading.stack_size(usual_stack)
+            sys.setrecursionlimit(usual_limit)
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 @contextlib.contextmanager
