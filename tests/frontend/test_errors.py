@@ -14,10 +14,12 @@ from tests.frontend.harness import ir_of, kernel, run_eager
 from tilewright.errors import (
     CompileError,
     CompileTimeAssertionFailure,
+    InternalError,
     LaunchError,
     TilewrightError,
 )
 from tilewright.frontend.constexpr import constexpr
+from tilewright.ops import elementwise
 
 LIMIT = 5
 ALLOWED: tl.constexpr = 5
@@ -595,3 +597,15 @@ def test_wrong_parameters():
 
 def lambda_with_keywords(**named):
     return named
+
+
+def test_a_fault_of_ours_is_not_the_users(monkeypatch):
+    @kernel
+    def f(n):
+        return n + n
+
+    # Runs with the globals of the ops, as a method of theirs would.
+    broken = type(f.fn)(compile("lost_name", "rule", "eval"), vars(elementwise))
+    monkeypatch.setattr(elementwise.Add, "infer", lambda op: broken())
+    with pytest.raises(InternalError, match="lost_name"):
+        ir_of(f, 3)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilewright.errors import CompileError, Location, TilewrightError
+from tilewright.errors import CompileError, InternalError, Location, TilewrightError
 from tilewright.frontend.definition import Syntax
 from tilewright.frontend.parameters import Parameter
 from tilewright.frontend.source import SourceText
@@ -115,6 +115,19 @@ class Arm:
         )
 
 
+# Python's own operators and functions run in the modules of the visitor, on the user's values; an
+# exception that starts in one of these packages is a fault of ours.
+_OURS = tuple(f"tilewright.{name}" for name in ("ir", "ops", "passes", "frontend.semantic"))
+
+
+def _is_our_fault(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return str(module).startswith(_OURS)
+
+
 class Frame:
     """Base of the visitor: what its themes (expressions, calls, branches, loops) share."""
 
@@ -164,7 +177,8 @@ class Frame:
             raise CompileError("the kernel is nested too deeply", location=place) from None
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
-            raise CompileError(message, location=place) from error
+            kind = InternalError if _is_our_fault(error) else CompileError
+            raise kind(message, location=place) from error
         finally:
             self.builder.location = outer
 
