@@ -213,6 +213,28 @@ def test_running_sums(shape, reverse, num_warps):
 
 
 @tw.jit
+def affine(a1, b1, a2, b2):
+    return a1 * a2, a2 * b1 + b2
+
+
+@tw.jit
+def affine_kernel(a_ptr, b_ptr, M: tl.constexpr, N: tl.constexpr, AXIS: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    pair = tl.load(a_ptr + at), tl.load(b_ptr + at)
+    a, b = tl.associative_scan(pair, AXIS, affine, reverse=True)
+    c, d = tl.associative_scan(pair, AXIS, affine)
+    tl.store(a_ptr + at, a + c)
+    tl.store(b_ptr + at, b - d)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(4, 64), (3, 100), (5, 3)])
+def test_scan_of_pairs(shape, axis):
+    a, b = (small_integers(shape, np.int32, seed) for seed in range(2))
+    check(affine_kernel, (1,), [a, b], M=shape[0], N=shape[1], AXIS=axis)
+
+
+@tw.jit
 def atomics_kernel(x_ptr, counts_ptr, out_ptr, total_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     x = tl.load(x_ptr + i)

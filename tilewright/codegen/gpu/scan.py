@@ -9,19 +9,20 @@ in the order of the scan: a reverse one runs from the end.
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.codegen.code import Element, constant_text, llvm_type
+from tilewright.codegen.code import Element, llvm_type
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.threads import register_offset, thread_columns
+from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.warp_table import WarpTable, from_lane
-from tilewright.codegen.regions import apply_region, identity
-from tilewright.errors import Unsupported
+from tilewright.codegen.regions import apply_region
+from tilewright.ir.types import DTYPES
 from tilewright.layout import register_copies
 from tilewright.layout.blocked import slice_of
 
 __all__ = ["scan_tile"]
 
-Parts = list[Element]  # one element for each input of the scan
+Parts = list[Element]  # one element for each input of the scan, and perhaps a flag
 
 
 def scan_tile(puller: Puller, placement: Placement, op: ops.Scan) -> None:
@@ -34,6 +35,10 @@ class _Scan:
         self.puller, self.op, self.code = puller, op, puller.code
         self.layout = placement.home(op.results[0])
         self.kinds = [value.type.element for value in op.inputs]
+        # A reverse scan begins beyond the end of a padded tile: a flag says what is inside.
+        self.is_flagged = op.reverse and padded(op.inputs[0].shape) != op.inputs[0].shape
+        if self.is_flagged:
+            self.kinds.append(DTYPES["i1"])
         self.lane_bits = puller.machine.warp_size.bit_length() - 1
         columns = thread_columns(self.layout, op.axis)
         self.lane_steps = sorted(
@@ -80,24 +85,24 @@ class _Scan:
         return run
 
     def _inputs(self, register: int) -> Parts:
-        """The elements of a register; a reverse scan begins beyond the end of a padded tile."""
         pulled = [self.puller.pull(v, self.layout, register) for v in self.op.inputs]
-        inside = self.puller.inside(self.op.inputs[0], self.layout, register)
-        if inside is None or not self.op.reverse:
-            return pulled
-        neutral = identity(self.op.combine)
-        if neutral is None:
-            raise Unsupported(
-                "this reverse scan of a padded tile on a GPU",
-                location=self.op.location,
-                hint="let the size be a power of two",
-            )
-        kind = self.kinds[0]
-        outside = Element(constant_text(neutral, kind), 1, 0)
-        return [self._choose(inside, pulled[0], outside, 0)]
+        if self.is_flagged:
+            inside = self.puller.inside(self.op.inputs[0], self.layout, register)
+            pulled.append(inside or Element("true", 1, 0))
+        return pulled
 
     def _combine(self, near: Parts, far: Parts) -> Parts:
-        return apply_region(self.puller, self.op.combine, near + far)
+        """Combine two groups; what lies beyond the end of the tile comes before all others."""
+        count = len(self.op.inputs)
+        parts = apply_region(self.puller, self.op.combine, near[:count] + far[:count])
+        if self.is_flagged:
+            known = near[count]
+            parts = [
+                self._choose(known, part, alone, number)
+                for number, (part, alone) in enumerate(zip(parts, far, strict=False))
+            ]
+            parts.append(self._either(known, far[count]))
+        return parts
 
     def _choose(self, flag: Element, x: Element, y: Element, number: int) -> Element:
         kind = llvm_type(self.kinds[number])
