@@ -26,14 +26,15 @@ def _orderings(sem: str) -> tuple[str, str]:
     return success, _FAILURE_ORDERINGS.get(success, success)
 
 
-def write_rmw(code: Code, op: ops.AtomicRmw, address: str, value: str) -> str:
-    """Write the update and return the old element."""
+def write_rmw(code: Code, op: ops.AtomicRmw, address: str, value: str, *, sem: str = "") -> str:
+    """Write the update and return the old element; `sem` takes the place of the op's own."""
+    sem = sem or op.sem
     kind = dtype(op.type.element)
     type_ = llvm_type(kind)
     instruction = _instruction(op.kind, kind)
     if instruction is None:
-        return _loop(code, op, kind, address, value)
-    order = _orderings(op.sem)[0]
+        return _loop(code, op, kind, sem, address, value)
+    order = _orderings(sem)[0]
     return code.assign(f"atomicrmw {instruction} ptr {address}, {type_} {value} {order}")
 
 
@@ -48,15 +49,17 @@ def _instruction(kind: ops.AtomicKind, dtype_: DType) -> str | None:
     return str(kind)
 
 
-def write_cas(code: Code, op: ops.AtomicCas, address: str, compare: str, value: str) -> str:
-    """Write the compare-and-swap and return the old element."""
+def write_cas(
+    code: Code, op: ops.AtomicCas, address: str, compare: str, value: str, *, sem: str = ""
+) -> str:
+    """Write the compare-and-swap and return the old element; `sem` as in `write_rmw`."""
     kind = dtype(op.type.element)
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
     if type_ != bits:
         compare, value = (
             code.assign(f"bitcast {type_} {text} to {bits}") for text in (compare, value)
         )
-    success, failure = _orderings(op.sem)
+    success, failure = _orderings(sem or op.sem)
     pair = code.assign(
         f"cmpxchg ptr {address}, {bits} {compare}, {bits} {value} {success} {failure}"
     )
@@ -64,7 +67,7 @@ def write_cas(code: Code, op: ops.AtomicCas, address: str, compare: str, value: 
     return old if type_ == bits else code.assign(f"bitcast {bits} {old} to {type_}")
 
 
-def _loop(code: Code, op: ops.AtomicRmw, kind: DType, address: str, value: str) -> str:
+def _loop(code: Code, op: ops.AtomicRmw, kind: DType, sem: str, address: str, value: str) -> str:
     """Compute on the widened value and swap the bits until nobody came between."""
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
     wide = "double" if kind.name == "fp64" else "float"
@@ -83,7 +86,7 @@ def _loop(code: Code, op: ops.AtomicRmw, kind: DType, address: str, value: str) 
         name = f"llvm.{op.kind}imumnum.{'f64' if wide == 'double' else 'f32'}"
         result = code.call(wide, name, f"{wide} {x}, {wide} {operand}")
     new = _narrowed(code, kind, result)
-    success, failure = _orderings(op.sem)
+    success, failure = _orderings(sem)
     pair = code.assign(f"cmpxchg ptr {address}, {bits} {old}, {bits} {new} {success} {failure}")
     code.line(f"store {bits} {code.assign(f'extractvalue {{ {bits}, i1 }} {pair}, 0')}, ptr {slot}")
     swapped = code.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 1")

@@ -15,6 +15,7 @@ from tilewright.layout import LinearLayout, register_copies
 __all__ = ["Atomics"]
 
 Op = ops.AtomicRmw | ops.AtomicCas
+_SCOPES = {"sys": "", "gpu": 'syncscope("device") ', "cta": 'syncscope("block") '}
 
 
 class Atomics:
@@ -36,6 +37,8 @@ class Atomics:
         old: dict[int, Element] = {}
         for register, (mask, operands) in zip(registers, pulled, strict=True):
             old[register] = self._guarded(op, self.puller.both(mask, first), operands)
+        if op.sem in {"acquire", "acq_rel"}:
+            self._fence(op, "acquire")
         users = self.puller.uses
         if first is not None and (users.users[op] or users.yielded[op]):
             old = self._told(op, layout, old, first)
@@ -73,7 +76,13 @@ class Atomics:
         """What the other threads have written comes before an atomic that releases it."""
         if op.sem in {"release", "acq_rel"}:
             self.puller.shared.publish()
+            self._fence(op, "release")
         self.puller.shared.before_access(op.pointer, writes=True)
+
+    def _fence(self, op: Op, order: str) -> None:
+        """Order memory by itself: LLVM's atomics for NVIDIA GPUs are relaxed whatever they say."""
+        scope = _SCOPES[op.scope]
+        self.code.line(f"fence {scope}{order}")
 
     def _guarded(self, op: Op, flag: Element | None, operands: list[str]) -> Element:
         code, kind = self.code, llvm_type(op.type.element)
@@ -91,8 +100,8 @@ class Atomics:
 
     def _instruction(self, op: Op, operands: list[str]) -> str:
         if isinstance(op, ops.AtomicRmw):
-            return write_rmw(self.code, op, *operands)
-        return write_cas(self.code, op, *operands)
+            return write_rmw(self.code, op, *operands, sem="relaxed")
+        return write_cas(self.code, op, *operands, sem="relaxed")
 
     # -- telling the others -----------------------------------------------------------------------
 
