@@ -108,7 +108,7 @@ def _half_sum(x: Expression, sign: float) -> Expression:
 
 @of_reals
 def log1p(x: Expression) -> Expression:
-    """Return `log(1 + x)` without cancellation, within 1 ULP; -inf at -1, NaN below.
+    """Return `log(1 + x)` without cancellation, within 2 ULP; -inf at -1, NaN below.
 
     >>> tl.extra.libdevice.log1p(tl.full((), 1e-8, tl.float32))
     1e-08
@@ -136,7 +136,7 @@ def log10(x: Expression) -> Expression:
 
 @of_reals
 def asinh(x: Expression) -> Expression:
-    """Return the inverse hyperbolic sine, within 1 ULP."""
+    """Return the inverse hyperbolic sine, within 2 ULP."""
     magnitude = abs(x)
     square = x * x
     near_zero = (square * magnitude).fma(horner(square, ASINH), magnitude)
@@ -148,7 +148,7 @@ def asinh(x: Expression) -> Expression:
 
 @of_reals
 def acosh(x: Expression) -> Expression:
-    """Return the inverse hyperbolic cosine, within 1 ULP; NaN below 1."""
+    """Return the inverse hyperbolic cosine, within 2 ULP; NaN below 1."""
     # With t = x - 1, which is exact where it is small: log1p(t + sqrt(2 t + t^2)).
     t = two_sum(x, x.constant(-1.0))
     square = t * t

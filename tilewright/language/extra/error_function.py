@@ -47,7 +47,7 @@ TAIL = 0.25  # below this value of erfc, its inverse is found from its logarithm
 
 @of_reals
 def erfc(x: Expression) -> Expression:
-    """Return `1 - erf(x)` without cancellation, within 1 ULP."""
+    """Return `1 - erf(x)` without cancellation, within 2 ULP."""
     return _erfc(Pair(x, x.constant(0.0)))
 
 
