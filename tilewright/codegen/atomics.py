@@ -6,11 +6,13 @@ the bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright import ops
 from tilewright.codegen.code import Code, dtype, llvm_type
 from tilewright.ir.types import DType
 
-__all__ = ["write_cas", "write_rmw"]
+__all__ = ["Exchange", "write_cas", "write_rmw"]
 
 _ORDERINGS = {
     "relaxed": "monotonic",
@@ -26,16 +28,49 @@ def _orderings(sem: str) -> tuple[str, str]:
     return success, _FAILURE_ORDERINGS.get(success, success)
 
 
-def write_rmw(code: Code, op: ops.AtomicRmw, address: str, value: str, *, sem: str = "") -> str:
-    """Write the update and return the old element; `sem` takes the place of the op's own."""
-    sem = sem or op.sem
+Exchange = Callable[[str, str, str, str], tuple[str, str]]
+"""Writes a compare-and-swap from bits, address, expected and new value: what was found, and whether
+it was what was expected."""
+
+
+def write_rmw(
+    code: Code,
+    op: ops.AtomicRmw,
+    address: str,
+    value: str,
+    *,
+    sem: str = "",
+    exchange: Exchange | None = None,
+) -> str:
+    """Write the update and return the old element.
+
+    `sem` takes the place of the op's own, `exchange` that of LLVM's for elements of 16 bits, which
+    not every target has.
+    """
     kind = dtype(op.type.element)
     type_ = llvm_type(kind)
     instruction = _instruction(op.kind, kind)
-    if instruction is None:
-        return _loop(code, op, kind, sem, address, value)
-    order = _orderings(sem)[0]
+    is_narrow = kind.primitive_bitwidth < 32
+    if instruction is None or (is_narrow and exchange is not None):
+        own = (
+            exchange if is_narrow and exchange is not None else _llvm_exchange(code, sem or op.sem)
+        )
+        return _loop(code, op, kind, own, address, value)
+    order = _orderings(sem or op.sem)[0]
     return code.assign(f"atomicrmw {instruction} ptr {address}, {type_} {value} {order}")
+
+
+def _llvm_exchange(code: Code, sem: str) -> Exchange:
+    success, failure = _orderings(sem)
+
+    def exchange(bits: str, address: str, expected: str, new: str) -> tuple[str, str]:
+        pair = code.assign(
+            f"cmpxchg ptr {address}, {bits} {expected}, {bits} {new} {success} {failure}"
+        )
+        found = code.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
+        return found, code.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
+
+    return exchange
 
 
 def _instruction(kind: ops.AtomicKind, dtype_: DType) -> str | None:
@@ -50,24 +85,31 @@ def _instruction(kind: ops.AtomicKind, dtype_: DType) -> str | None:
 
 
 def write_cas(
-    code: Code, op: ops.AtomicCas, address: str, compare: str, value: str, *, sem: str = ""
+    code: Code,
+    op: ops.AtomicCas,
+    address: str,
+    compare: str,
+    value: str,
+    *,
+    sem: str = "",
+    exchange: Exchange | None = None,
 ) -> str:
-    """Write the compare-and-swap and return the old element; `sem` as in `write_rmw`."""
+    """Write the compare-and-swap and return the old element; for the rest see `write_rmw`."""
     kind = dtype(op.type.element)
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
     if type_ != bits:
         compare, value = (
             code.assign(f"bitcast {type_} {text} to {bits}") for text in (compare, value)
         )
-    success, failure = _orderings(sem or op.sem)
-    pair = code.assign(
-        f"cmpxchg ptr {address}, {bits} {compare}, {bits} {value} {success} {failure}"
-    )
-    old = code.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 0")
+    if exchange is None or kind.primitive_bitwidth >= 32:
+        exchange = _llvm_exchange(code, sem or op.sem)
+    old, _ = exchange(bits, address, compare, value)
     return old if type_ == bits else code.assign(f"bitcast {bits} {old} to {type_}")
 
 
-def _loop(code: Code, op: ops.AtomicRmw, kind: DType, sem: str, address: str, value: str) -> str:
+def _loop(
+    code: Code, op: ops.AtomicRmw, kind: DType, exchange: Exchange, address: str, value: str
+) -> str:
     """Compute on the widened value and swap the bits until nobody came between."""
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
     wide = "double" if kind.name == "fp64" else "float"
@@ -79,20 +121,23 @@ def _loop(code: Code, op: ops.AtomicRmw, kind: DType, sem: str, address: str, va
     code.place(head)
     old = code.assign(f"load {bits}, ptr {slot}")
     element = old if type_ == bits else code.assign(f"bitcast {bits} {old} to {type_}")
-    x = _widened(code, kind, element)
-    if op.kind == "add":
-        result = code.assign(f"fadd {wide} {x}, {operand}")
-    else:
-        name = f"llvm.{op.kind}imumnum.{'f64' if wide == 'double' else 'f32'}"
-        result = code.call(wide, name, f"{wide} {x}, {wide} {operand}")
-    new = _narrowed(code, kind, result)
-    success, failure = _orderings(sem)
-    pair = code.assign(f"cmpxchg ptr {address}, {bits} {old}, {bits} {new} {success} {failure}")
-    code.line(f"store {bits} {code.assign(f'extractvalue {{ {bits}, i1 }} {pair}, 0')}, ptr {slot}")
-    swapped = code.assign(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
+    new = value if type_ == bits else code.assign(f"bitcast {type_} {value} to {bits}")
+    if op.kind != "xchg":
+        x = _widened(code, kind, element)
+        result = _updated(code, op, wide, x, operand)
+        new = _narrowed(code, kind, result)
+    found, swapped = exchange(bits, address, old, new)
+    code.line(f"store {bits} {found}, ptr {slot}")
     code.line(f"br i1 {swapped}, label %{done}, label %{head}")
     code.place(done)
     return element
+
+
+def _updated(code: Code, op: ops.AtomicRmw, wide: str, x: str, operand: str) -> str:
+    if op.kind == "add":
+        return code.assign(f"fadd {wide} {x}, {operand}")
+    name = f"llvm.{op.kind}imumnum.{'f64' if wide == 'double' else 'f32'}"
+    return code.call(wide, name, f"{wide} {x}, {wide} {operand}")
 
 
 def _widened(code: Code, kind: DType, text: str) -> str:

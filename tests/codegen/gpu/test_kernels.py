@@ -15,6 +15,7 @@ from examples.elementwise import add_kernel, bias_gelu_scale_residual_kernel
 from examples.matmul import matmul_kernel
 from examples.rows import layer_norm_kernel, softmax_kernel
 from tests.codegen.gpu import harness
+from tilewright import target as tilewright_target
 
 TARGETS = list(harness.TARGETS)
 BF16 = ml_dtypes.bfloat16
@@ -294,6 +295,20 @@ def test_control_flow(target):
 
 
 @tw.jit
+def volatile_kernel(flag_ptr, out_ptr, N: tl.constexpr):
+    x = tl.arange(0, N)
+    if tl.load(flag_ptr, volatile=True) > 2:
+        x = x + tl.sum(x, axis=0)
+    tl.store(out_ptr + x % N, x)
+
+
+@pytest.mark.parametrize("flag", [1, 3])
+def test_volatile_scalars_are_the_same_for_all_threads(flag):
+    values = [np.full(1, flag, np.int32), np.zeros(256, np.int32)]
+    check(volatile_kernel, (1,), values, N=256)
+
+
+@tw.jit
 def shift_kernel(x_ptr, steps, N: tl.constexpr):
     i = tl.arange(0, N)
     for _ in range(steps):
@@ -349,6 +364,19 @@ def test_dot(target, dtype, sums, precision, shape):
     a, b = small_integers((m, k), dtype), small_integers((k, n), dtype, 1)
     values = [a, b, small_integers((m, n), sums, 2)]
     check(dot_kernel, (1,), values, target=target, M=m, N=n, K=k, PRECISION=precision)
+
+
+@pytest.mark.parametrize("version", [(7, 5), (8, 6), (8, 9), (10, 0), (12, 0)])
+def test_other_architectures_assemble(version):
+    target = tilewright_target.nvidia_target(*version)
+    x = numbers((4, 1024), BF16)
+    function, _ = harness.lowered(softmax_kernel, [x, x, 1024, 1024, 1024], {"BLOCK": 1024})
+    harness.compiled(function, target)
+    values = [x, x, numbers((64, 64)), 64, 64, 64, 64, 1, 64, 1, 64, 1]
+    blocks = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2}
+    function, _ = harness.lowered(matmul_kernel, values, blocks)
+    ptx = harness.compiled(function, target).ptx
+    assert ("mma.sync" in ptx) == (version >= (8, 0))
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -100,8 +100,13 @@ class Atomics:
 
     def _instruction(self, op: Op, operands: list[str]) -> str:
         if isinstance(op, ops.AtomicRmw):
-            return write_rmw(self.code, op, *operands, sem="relaxed")
-        return write_cas(self.code, op, *operands, sem="relaxed")
+            return write_rmw(self.code, op, *operands, sem="relaxed", exchange=self._exchange)
+        return write_cas(self.code, op, *operands, sem="relaxed", exchange=self._exchange)
+
+    def _exchange(self, bits: str, address: str, expected: str, new: str) -> tuple[str, str]:
+        place = self.code.assign(f"addrspacecast ptr {address} to ptr addrspace(1)")
+        found = self.puller.machine.compare_and_swap_16(place, expected, new)
+        return found, self.code.assign(f"icmp eq {bits} {found}, {expected}")
 
     # -- telling the others -----------------------------------------------------------------------
 

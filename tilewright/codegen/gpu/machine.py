@@ -50,6 +50,12 @@ class GpuMachine(Protocol):
     ) -> None:
         """Store consecutive words to shared memory where the flag holds."""
 
+    def compare_and_swap_16(self, address: str, expected: str, new: str) -> str:
+        """Replace a word of 16 bits in the user's memory if it is as expected; return what it was.
+
+        Nothing beside these two bytes is touched.
+        """
+
     def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
         """Load 8x8 matrices of 16 bits from shared memory, a word of each to a lane."""
 

@@ -10,6 +10,7 @@ from tilewright import ops
 from tilewright.codegen.code import Element, constant_text
 from tilewright.codegen.gpu.placement import Access, Placement, access_width
 from tilewright.codegen.gpu.pull import Puller, Resident
+from tilewright.codegen.gpu.tile_table import TileTable
 from tilewright.codegen.gpu.words import (
     from_words,
     load_words,
@@ -132,14 +133,30 @@ class GlobalMemory:
     # -- scalars ----------------------------------------------------------------------------------
 
     def load_scalar(self, op: ops.Load) -> None:
-        """Load a scalar, which all threads then have."""
+        """Load a scalar, which all threads then have.
+
+        A volatile one may change meanwhile: all take what the first thread has seen, so that they
+        go the same way.
+        """
         puller = self.puller
         puller.shared.before_access(op.pointer, writes=op.volatile)
         address = global_address(puller, puller.scalar(op.pointer))
         mask = None if op.mask is None else puller.scalar(op.mask)
         others = [] if op.other is None else [puller.scalar(op.other)]
         (text,) = self._load_words(op, 1, address, mask, others)
-        puller.scalars[op] = Element(text, 1, self.code.level)
+        loaded = Element(text, 1, self.code.level)
+        puller.scalars[op] = self._agreed(op, loaded) if op.volatile else loaded
+
+    def _agreed(self, op: ops.Load, own: Element) -> Element:
+        place = Element("0", 1, 0)
+        with TileTable(self.puller, op.type.element, 1) as table:
+            table.write(place, own, self._is_first_thread())
+            table.publish()
+            return table.read(place)
+
+    def _is_first_thread(self) -> Element:
+        text = self.code.assign(f"icmp eq i32 {self.puller.threads.number}, 0", 0)
+        return Element(text, 1, 0)
 
     def store_scalar(self, op: ops.Store) -> None:
         """Store a scalar: one thread does."""
@@ -147,6 +164,5 @@ class GlobalMemory:
         puller.shared.before_access(op.pointer, writes=True)
         address = global_address(puller, puller.scalar(op.pointer))
         mask = None if op.mask is None else puller.scalar(op.mask)
-        only = self.code.assign(f"icmp eq i32 {puller.threads.number}, 0", 0)
-        flag = puller.both(mask, Element(only, 1, 0))
+        flag = puller.both(mask, self._is_first_thread())
         self._store_words(op, [puller.scalar(op.value).text], address, flag)

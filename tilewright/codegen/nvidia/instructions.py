@@ -108,6 +108,12 @@ class PtxMachine:
             words = [self.code.assign(f"zext i8 {word} to i16") for word in words]
         return [f"{_held(bits)} {word}" for word in words]
 
+    def compare_and_swap_16(self, address: str, expected: str, new: str) -> str:
+        arguments = [f"ptr addrspace(1) {address}", f"i16 {expected}", f"i16 {new}"]
+        constraints = ["=h", "l", "h", "h", "~{memory}"]
+        text = "atom.relaxed.sys.global.cas.b16 $0, [$1], $2, $3;"
+        return self._assembly(text, constraints, arguments, "i16", 1, _WRITES)[0]
+
     def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
         name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{_trans(transposed)}.b16.p3"
         kind = "i32" if count == 1 else _structure("i32", count)
@@ -159,7 +165,7 @@ class PtxMachine:
         attributes: str,
     ) -> list[str]:
         returned = "void" if not results else kind if results == 1 else _structure(kind, results)
-        effect = "" if results else "sideeffect "
+        effect = "sideeffect " if attributes == _WRITES else ""
         call = (
             f'call {returned} asm {effect}"{text}", "{",".join(constraints)}"'
             f"({', '.join(arguments)}) {attributes}"
