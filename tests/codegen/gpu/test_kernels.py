@@ -295,6 +295,20 @@ def test_control_flow(target):
 
 
 @tw.jit
+def repeated_kernel(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    for _ in range(3):
+        tl.store(out_ptr + at, tl.load(out_ptr + at) + x)
+
+
+@pytest.mark.parametrize("shape", [(32, 13), (8, 16)])
+def test_a_loop_loads_what_it_has_stored(shape):
+    values = [small_integers(shape), np.zeros(shape, np.float32)]
+    check(repeated_kernel, (1,), values, M=shape[0], N=shape[1])
+
+
+@tw.jit
 def volatile_kernel(flag_ptr, out_ptr, N: tl.constexpr):
     x = tl.arange(0, N)
     if tl.load(flag_ptr, volatile=True) > 2:

@@ -73,7 +73,9 @@ class PtxMachine:
         target = f"{{{registers}}}" if count > 1 else registers
         text = f"@${2 * count} ld.global.{vector}b{word_bits} {target}, [${2 * count + 1}];"
         kind = _CONSTRAINTS[word_bits]
-        constraints = [f"={kind}"] * count + [str(i) for i in range(count)] + ["b", "l"]
+        # LLVM's alias analysis believes assembly to access memory only if it says so here too.
+        ties = [str(i) for i in range(count)]
+        constraints = [*([f"={kind}"] * count), *ties, "b", "l", "~{memory}"]
         inputs = self._inputs(word_bits, others)
         arguments = [*inputs, f"i1 {flag}", f"ptr addrspace(1) {address}"]
         words = self._assembly(text, constraints, arguments, _held(word_bits), count, _READS)
