@@ -192,6 +192,20 @@ def test_gather_sort_and_count(shape):
     check(odd_sizes_kernel, (1,), values, M=m, N=n)
 
 
+@tw.jit
+def crowded_kernel(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + i * N + j)
+    turned = tl.load(x_ptr + j * M + i)
+    tl.store(out_ptr + i * N + j, tl.gather(x, (x + turned) & (N - 1), axis=1))
+
+
+def test_a_table_keeps_its_memory_while_tiles_are_moved():
+    m, n = 32, 128
+    x = np.random.default_rng(0).integers(0, n, (m, n), np.int64)
+    check(crowded_kernel, (1,), [x, np.zeros_like(x)], M=m, N=n)
+
+
 # Scans and atomics.
 
 

@@ -68,15 +68,11 @@ class Shared:
     def reserve(self, size: int) -> Span:
         """Return bytes that nobody uses any more."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
-        taken = self._pending.spans
         limit = min(max(self.size_bytes, 2 * size, _SMALL_BYTES), self.machine.shared_limit)
-        for start in (0, *sorted(span.end for span in taken)):
-            span = Span(start, size)
-            if span.end <= limit and not any(_overlap(span, other) for other in taken):
-                break
-        else:
+        span = _first_gap(self._pending.spans, size)
+        if span.end > limit:
             self.barrier()
-            span = Span(0, size)
+            span = _first_gap(self._pending.spans, size)
         self._pending.spans.append(span)
         self.size_bytes = max(self.size_bytes, span.end)
         return span
@@ -148,6 +144,13 @@ class Shared:
         yield arm
         for end in ends:
             self._pending = self._pending.joined(end)
+
+
+def _first_gap(taken: list[Span], size: int) -> Span:
+    """Return the first bytes that none of the spans takes."""
+    starts = (0, *sorted(span.end for span in taken))
+    gaps = (Span(start, size) for start in starts)
+    return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))
 
 
 def _overlap(a: Span, b: Span) -> bool:
