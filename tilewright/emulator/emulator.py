@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, TypedDict, Unpack
 
@@ -15,7 +16,7 @@ from tilewright.emulator.groups import Step
 from tilewright.emulator.instructions import HANDLERS
 from tilewright.emulator.instructions.control import guarded
 from tilewright.emulator.machine import Machine, Shape
-from tilewright.emulator.memory import Buffer, GlobalMemory
+from tilewright.emulator.memory import CONSTANT_START, Buffer, GlobalMemory
 from tilewright.emulator.parser import parse
 from tilewright.emulator.profile import Profile
 from tilewright.emulator.program import (
@@ -264,13 +265,20 @@ def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
 def _place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:
     """Put the module's variables into global memory; return their addresses."""
     placed: dict[str, tuple[Variable, Buffer]] = {}
+    # Constant memory is small, and code may hold its addresses in 32 bits: addresses of its own,
+    # below all that a process maps.
+    next_constant = CONSTANT_START
     for variable in variables:
         if variable.space in {"global", "const"} and not variable.is_external:
             dtype = numpy_type(variable.type)
             storage = np.zeros(max(variable.count, 1) * dtype.itemsize + 256, np.uint8)
             first = -storage.ctypes.data % 256
             view = storage[first : first + variable.count * dtype.itemsize]
-            placed[variable.name] = variable, Buffer.of(view, variable.name)
+            buffer = Buffer.of(view, variable.name)
+            if variable.space == "const":
+                buffer = replace(buffer, start=next_constant)
+                next_constant += -(-view.size // 256) * 256
+            placed[variable.name] = variable, buffer
     symbols = {name: buffer.start for name, (_, buffer) in placed.items()}
     for variable, buffer in placed.values():
         dtype = numpy_type(variable.type)

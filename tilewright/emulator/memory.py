@@ -16,6 +16,7 @@ from tilewright.emulator.floats import Array
 from tilewright.emulator.program import EmulatorError
 
 __all__ = [
+    "CONSTANT_START",
     "LOCAL_WINDOW",
     "PARAMETER_WINDOW",
     "SHARED_BASE",
@@ -27,6 +28,7 @@ __all__ = [
     "window_of",
 ]
 
+CONSTANT_START = 1 << 12
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
 PARAMETER_WINDOW = 1 << 58
