@@ -14,6 +14,8 @@ from tilewright.runtime.host import compiler_version, host
 __all__ = ["build_fingerprint", "cached_object"]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
+# Nothing that is kept on disk is made by these.
+_NOT_COMPILING = {"__pycache__", "emulator", "layout", "gpu", "nvidia"}
 
 
 @functools.cache
@@ -40,7 +42,7 @@ def _source_files(directory: str) -> Iterator[tuple[str, int, int]]:
             if entry.name.endswith(".py"):
                 facts = entry.stat()
                 yield entry.path, facts.st_size, facts.st_mtime_ns
-            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+            elif entry.name not in _NOT_COMPILING and entry.is_dir(follow_symlinks=False):
                 yield from _source_files(entry.path)
 
 
