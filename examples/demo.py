@@ -23,7 +23,9 @@ except ImportError:
     torch = None
 
 SECONDS_FOR_EACH_SIDE = 1.0
-FEWEST_ROUNDS, MOST_ROUNDS = 3, 25
+FEWEST_ROUNDS, MOST_ROUNDS = 2, 10
+RUNS_IN_A_TURN = 3
+PAUSE_SECONDS = 0.1
 
 
 @dataclass
@@ -199,17 +201,22 @@ def show(case: Case) -> Result:
 
 
 def measure(sides: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median times in milliseconds, taken in turns, so that a change of clock hits all alike."""
+    """Median times in milliseconds, taken in turns, so that a change of clock hits all alike.
+
+    Before its turn a side waits, since the threads of the one before go on spinning for a while.
+    """
     times: dict[str, list[float]] = {name: [] for name in sides}
     started = time.perf_counter()
-    for number in range(MOST_ROUNDS + 1):
+    for number in range(MOST_ROUNDS):
         for name, function in sides.items():
-            before = time.perf_counter()
-            function()
-            if number > 0:  # the first round warms up
+            time.sleep(PAUSE_SECONDS)
+            function()  # warms up
+            for _ in range(RUNS_IN_A_TURN):
+                before = time.perf_counter()
+                function()
                 times[name].append(1e3 * (time.perf_counter() - before))
         is_late = time.perf_counter() - started > SECONDS_FOR_EACH_SIDE * len(sides)
-        if number >= FEWEST_ROUNDS and is_late:
+        if number + 1 >= FEWEST_ROUNDS and is_late:
             break
     return {name: statistics.median(taken) for name, taken in times.items()}
 
