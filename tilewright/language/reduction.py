@@ -96,6 +96,18 @@ def _numbers(name: str, x: Any) -> tuple[Tensor, DType]:
     return tensor, tensor.dtype
 
 
+def _integers(name: str, x: Any) -> Tensor:
+    tensor, element = _numbers(name, x)
+    if not element.is_int():
+        values.fail(f"{name}: expected integers, got {values.describe(tensor)}")
+    return tensor
+
+
+def _combined(name: str, x: Tensor, axis: Any, combine: Any, keep_dims: Any) -> Any:
+    """Reduce with a function that does not care for the order of its arguments."""
+    return reductions.reduce(x, axis, combine, keep_dims=keep_dims, name=name, commutative=True)
+
+
 def _accumulated(x: Tensor, dtype: DType, combine: Callable[[Tensor], Any]) -> Tensor:
     """Combine in `dtype`; narrow floats in fp32, rounded once at the end."""
     is_narrow = dtype.is_floating() and dtype.primitive_bitwidth < 32
@@ -131,9 +143,7 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
     return _accumulated(
         tensor,
         _sum_dtype("sum", element, dtype),
-        lambda x: reductions.reduce(
-            x, axis, _add, keep_dims=keep_dims, name="sum", commutative=True
-        ),
+        lambda x: _combined("sum", x, axis, _add, keep_dims),
     )
 
 
@@ -145,12 +155,7 @@ def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Any:
     >>> tl.xor_sum(tl.arange(0, 4), axis=0)
     0
     """
-    tensor, element = _numbers("xor_sum", input)
-    if not element.is_int():
-        values.fail(f"xor_sum: expected integers, got {values.describe(tensor)}")
-    return reductions.reduce(
-        tensor, axis, _xor, keep_dims=keep_dims, name="xor_sum", commutative=True
-    )
+    return _combined("xor_sum", _integers("xor_sum", input), axis, _xor, keep_dims)
 
 
 @tensor_member
@@ -161,12 +166,7 @@ def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Any:
     >>> tl.reduce_or(tl.arange(0, 4), axis=0)
     3
     """
-    tensor, element = _numbers("reduce_or", input)
-    if not element.is_int():
-        values.fail(f"reduce_or: expected integers, got {values.describe(tensor)}")
-    return reductions.reduce(
-        tensor, axis, _or, keep_dims=keep_dims, name="reduce_or", commutative=True
-    )
+    return _combined("reduce_or", _integers("reduce_or", input), axis, _or, keep_dims)
 
 
 @tensor_member
@@ -190,10 +190,7 @@ def max(
     if values.to_flag(return_indices, "max: return_indices"):
         left = values.to_flag(return_indices_tie_break_left, "max: the tie break")
         return _extremum("max", input, axis, left, keep_dims)
-    widened = _widened("max", input)
-    return reductions.reduce(
-        widened, axis, _larger, keep_dims=keep_dims, name="max", commutative=True
-    )
+    return _combined("max", _widened("max", input), axis, _larger, keep_dims)
 
 
 @tensor_member
@@ -213,10 +210,7 @@ def min(
     if values.to_flag(return_indices, "min: return_indices"):
         left = values.to_flag(return_indices_tie_break_left, "min: the tie break")
         return _extremum("min", input, axis, left, keep_dims)
-    widened = _widened("min", input)
-    return reductions.reduce(
-        widened, axis, _smaller, keep_dims=keep_dims, name="min", commutative=True
-    )
+    return _combined("min", _widened("min", input), axis, _smaller, keep_dims)
 
 
 @tensor_member
