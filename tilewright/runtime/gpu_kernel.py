@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.nvidia.compile import generate
 from tilewright.errors import LaunchError
 from tilewright.ir.printer import to_text
@@ -24,6 +26,7 @@ __all__ = ["GpuKernel", "compile_for_gpu"]
 _LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 _named_tuple: Any = collections.namedtuple  # noqa: PYI024 - the fields are data
 _Metadata = _named_tuple("Metadata", ["hash", "name", "target", "shared", *DEFAULTS])
+_GPU_OPTIONS = [field.name for field in fields(GpuOptions)]
 _FORMATS = {"fp32": "<f", "fp64": "<d", "fp16": "<e"}
 
 
@@ -31,10 +34,10 @@ def compile_for_gpu(request: Request, number: int, options: Mapping[str, Any]) -
     """Compile a kernel for GPU `number` and load it there."""
     gpu = device(number)
     function = tile_ir(request)
-    num_warps = int(options.get("num_warps", DEFAULTS["num_warps"]))
-    ptx = generate(prepare_for_gpu(function), gpu.target, num_warps)
+    gpu_options = GpuOptions(**{name: options[name] for name in _GPU_OPTIONS if name in options})
+    ptx = generate(prepare_for_gpu(function), gpu.target, gpu_options)
     asm = {"tir": to_text(function), "llir": ptx.llvm_ir, "ptx": ptx.ptx}
-    return GpuKernel(request, gpu, ptx.symbol, ptx.shared_bytes, num_warps, asm, options)
+    return GpuKernel(request, gpu, ptx.symbol, ptx.shared_bytes, ptx.num_warps, asm, options)
 
 
 class GpuKernel:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
 from tilewright.codegen.nvidia.compile import PtxKernel, generate
 from tilewright.emulator import Emulator
@@ -21,6 +23,8 @@ TARGETS = {
     name: nvidia_target(*version) for name, version in {"a100": (8, 0), "h100": (9, 0)}.items()
 }
 
+_OPTIONS = {field.name for field in fields(GpuOptions)}
+
 
 def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[Function, list[Any]]:
     """The optimised tile function of a call, and the values of its parameters."""
@@ -31,9 +35,9 @@ def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[F
     return optimize(trace(definition, traced)), [a.value for a in leaves(arguments)]
 
 
-def compiled(function: Function, target: NvidiaTarget, num_warps: int = 4) -> PtxKernel:
+def compiled(function: Function, target: NvidiaTarget, **options: Any) -> PtxKernel:
     """The PTX of a tile function; assembled, where there is a ptxas, and free of spills."""
-    kernel = generate(prepare_for_gpu(function), target, num_warps)
+    kernel = generate(prepare_for_gpu(function), target, GpuOptions(**options))
     ptxas = find_ptxas()
     if ptxas is not None:
         found = assemble(kernel.ptx, target, ptxas)
@@ -52,10 +56,14 @@ def emulate(kernel: PtxKernel, grid: Sequence[int], arguments: Sequence[Any], **
 
 
 def run_both(
-    kernel, grid: Sequence[int], values: Sequence[Any], *, target="h100", num_warps=4, races=True,
+    kernel, grid: Sequence[int], values: Sequence[Any], *, target="h100", races=True,
     **constants: Any,
 ) -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
-    """Return (interpreted, emulated) for each array, after a launch on copies of `values`."""
+    """Return (interpreted, emulated) for each array, after a launch on copies of `values`.
+
+    Keywords are launch options (`num_warps`, ...) and constants of the kernel.
+    """
+    options = {name: constants.pop(name) for name in _OPTIONS & constants.keys()}
     sides = []
     shape = (*grid, 1, 1, 1)[:3]
     for emulated in (False, True):
@@ -65,7 +73,7 @@ def run_both(
             arrays = iter([v for v in own if isinstance(v, np.ndarray)])
             addresses = {v.ctypes.data for v in own if isinstance(v, np.ndarray)}
             passed = [next(arrays) if v in addresses else v for v in raw]
-            ptx = compiled(function, TARGETS[target], num_warps)
+            ptx = compiled(function, TARGETS[target], **options)
             report = emulate(ptx, shape, passed, races=races)
             assert not report.findings, report
         else:

@@ -415,3 +415,10 @@ def test_attention(causal):
     values = [q, k, v, np.zeros_like(q), scale, length]
     blocks = {"HEAD": head, "BLOCK_M": 64, "BLOCK_N": 32, "CAUSAL": causal}
     check(attention_kernel, (2, 2), values, tolerance=4e-3, **blocks)
+
+
+def test_registers_of_a_thread_are_limited_by_an_option():
+    x = numbers(4096)
+    function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
+    ptx = harness.compiled(function, harness.TARGETS["h100"], maxnreg=40).ptx
+    assert ".maxnreg 40" in ptx

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.block import BlockWriter
+from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.nvidia.instructions import ATTRIBUTES, PtxMachine
 from tilewright.codegen.uses import Uses
@@ -20,6 +21,7 @@ from tilewright.target import NvidiaTarget
 
 __all__ = ["PtxKernel", "generate", "llvm_ir"]
 
+_DEFAULTS = GpuOptions()
 _MOST_WARPS = 32
 
 
@@ -37,19 +39,21 @@ class PtxKernel:
     num_warps: int
 
 
-def generate(function: Function, target: NvidiaTarget, num_warps: int = 4) -> PtxKernel:
+def generate(
+    function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS
+) -> PtxKernel:
     """Compile a function that went through `passes.pipeline.prepare_for_gpu`.
 
     Raises `Unsupported` for what this target has no code for, and where a block would need more
     shared memory than there is.
     """
-    if num_warps not in {1, 2, 4, 8, 16, _MOST_WARPS}:
+    if options.num_warps not in {1, 2, 4, 8, 16, _MOST_WARPS}:
         raise Unsupported(
-            f"{num_warps} warps for a program",
+            f"{options.num_warps} warps for a program",
             location=function.location,
             hint=f"num_warps is a power of two up to {_MOST_WARPS}",
         )
-    text, symbol, shared_bytes = llvm_ir(function, target, num_warps)
+    text, symbol, shared_bytes = llvm_ir(function, target, options)
     if shared_bytes > target.shared_bytes:
         raise Unsupported(
             f"{function.name} needs {shared_bytes} bytes of shared memory, "
@@ -57,15 +61,15 @@ def generate(function: Function, target: NvidiaTarget, num_warps: int = 4) -> Pt
             location=function.location,
             hint="use smaller tiles",
         )
-    return PtxKernel(_ptx(text, target), text, symbol, shared_bytes, num_warps)
+    return PtxKernel(_ptx(text, target), text, symbol, shared_bytes, options.num_warps)
 
 
-def llvm_ir(function: Function, target: NvidiaTarget, num_warps: int) -> tuple[str, str, int]:
+def llvm_ir(function: Function, target: NvidiaTarget, options: GpuOptions) -> tuple[str, str, int]:
     """Return the LLVM module of a kernel, its symbol and how much shared memory it needs."""
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
-    placement = Placement(function, facts, uses, target, num_warps)
+    placement = Placement(function, facts, uses, target, options.num_warps)
     code = Code()
     writer = BlockWriter(code, PtxMachine(code, target), uses, placement)
     parameters = []
@@ -77,12 +81,16 @@ def llvm_ir(function: Function, target: NvidiaTarget, num_warps: int) -> tuple[s
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
     writer.write(function.body)
-    module = _module(code, symbol, ", ".join(parameters), target, num_warps)
+    module = _module(code, symbol, ", ".join(parameters), target, options)
     return module, symbol, writer.puller.shared.size_bytes
 
 
-def _module(code: Code, symbol: str, parameters: str, target: NvidiaTarget, num_warps: int) -> str:
-    threads = num_warps * target.warp_size
+def _module(
+    code: Code, symbol: str, parameters: str, target: NvidiaTarget, options: GpuOptions
+) -> str:
+    attributes = f'"nvvm.reqntid"="{options.num_warps * target.warp_size}"'
+    if options.maxnreg is not None:
+        attributes += f' "nvvm.maxnreg"="{options.maxnreg}"'
     body = "\n".join(f"  {line}" for line in (*code.allocas, *code.sections[0].lines))
     declarations = "\n".join((*code.definitions.values(), *code.declarations.values()))
     return f"""target datalayout = "{_data_layout(target)}"
@@ -94,7 +102,7 @@ entry:
   ret void
 }}
 {declarations}
-attributes #0 = {{ nounwind "nvvm.reqntid"="{threads}" }}
+attributes #0 = {{ nounwind {attributes} }}
 {ATTRIBUTES}"""
 
 

@@ -1,0 +1,24 @@
+"""How a GPU should run a kernel: never what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GpuOptions"]
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """The launch options that change a kernel's code on a GPU.
+
+    A program runs on `num_warps` warps of each of `num_ctas` blocks. Loops keep up to `num_stages`
+    iterations of their loads in flight. A thread has at most `maxnreg` registers (None: what the
+    assembler chooses). With `launch_pdl` a kernel may start before the one ahead of it on its
+    stream has ended.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    launch_pdl: bool = False
