@@ -36,6 +36,11 @@ class Span:
     def end(self) -> int:
         return self.start + self.size
 
+    @property
+    def address(self) -> str:
+        """Its first byte, as an LLVM constant."""
+        return f"getelementptr (i8, {SHARED} @shared, i32 {self.start})"
+
 
 @dataclass
 class _Pending:
