@@ -11,11 +11,11 @@ import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tilewright.errors import Unsupported
+from tilewright.errors import Location, Unsupported
 from tilewright.ir.types import DTYPES, DType, ElementType, PointerType
 from tilewright.ops.numerics import narrow
 
@@ -81,11 +81,40 @@ class Section:
     known: dict[Any, Element] = field(default_factory=dict)
 
 
-class Code:
-    """One function being written."""
+class SourceLines(Protocol):
+    """Knows how an instruction says which line of the user's source it comes from."""
 
-    def __init__(self, features: frozenset[str] = frozenset()) -> None:
+    def mark(self, location: Location) -> str:
+        """Return what stands behind an instruction of this place."""
+
+
+class _Place:
+    """Marks what is written inside; entered for every element, so no generator."""
+
+    __slots__ = ("_code", "_mark")
+
+    def __init__(self, code: Code, mark: str) -> None:
+        self._code, self._mark = code, mark
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *raised: object) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        self._code.mark, self._mark = self._mark, self._code.mark
+
+
+class Code:
+    """One function being written; with `source_lines`, instructions say where they come from."""
+
+    def __init__(
+        self, features: frozenset[str] = frozenset(), source_lines: SourceLines | None = None
+    ) -> None:
         self.features = features
+        self._source_lines = source_lines
+        self.mark = ""
         self.streams = False  # whether some stores went past the caches
         self.sections: list[Section] = [Section()]
         self.allocas: list[str] = []
@@ -111,12 +140,18 @@ class Code:
         return f"{hint}{self._count}"
 
     def line(self, text: str, level: int | None = None) -> None:
-        """Write a line to the section of `level` (the innermost one by default)."""
-        self.sections[self.level if level is None else level].lines.append(text)
+        """Write an instruction to the section of `level` (the innermost one by default)."""
+        self.sections[self.level if level is None else level].lines.append(text + self.mark)
 
     def place(self, label: str) -> None:
         """Start a basic block."""
-        self.line(f"{label}:")
+        self.sections[-1].lines.append(f"{label}:")
+
+    def at(self, location: Location | None) -> _Place:
+        """Inside, instructions come from this place (from the one before where it is unknown)."""
+        if self._source_lines is None or location is None:
+            return _Place(self, self.mark)
+        return _Place(self, self._source_lines.mark(location))
 
     def assign(self, text: str, level: int | None = None) -> str:
         """Write `%name = text` and return the name."""
@@ -167,7 +202,7 @@ class Code:
         self.sections.append(inner)
         yield inner
         self.sections.pop()
-        self.line("\n".join(inner.lines))
+        self.sections[-1].lines.append("\n".join(inner.lines))
 
     @contextlib.contextmanager
     def counted_loop(self, start: str, stop: str, step: str, type_: str = "i32") -> Iterator[str]:

@@ -214,6 +214,7 @@ class _BodyParser:
         self.cursor, self.files, self.kernel = parent.cursor, parent.files, kernel
         self.scopes: list[_Scope] = []
         self.source: tuple[str, int] | None = None
+        self.callers: tuple[tuple[str, int], ...] = ()
         self.scope_count = 0
 
     def parse(self) -> None:
@@ -257,8 +258,11 @@ class _BodyParser:
             scope.names[label[1]] = f"{label[1]}@{self.scope_count}"
 
     def read_location(self, line: str) -> None:
+        """A place inside a called function follows the `.loc` of the call."""
         found = re.match(r"\.loc\s+(\d+)\s+(\d+)", line)
         if found:
+            outer = () if self.source is None else (self.source, *self.callers)
+            self.callers = outer if "inlined_at" in line else ()
             self.source = (self.files.get(int(found[1]), f"file {found[1]}"), int(found[2]))
 
     def read_statement(self) -> None:
@@ -333,8 +337,9 @@ class _BodyParser:
         opcode, *modifiers = head.split(".")
         operands = tuple(self.read_operand(part, text, line) for part in split_top(tail))
         return Instruction(
-            opcode, tuple(modifiers), operands, predicate, is_negated, line, self.source, text
-        )
+            opcode, tuple(modifiers), operands, predicate, is_negated, line, self.source, text,
+            self.callers,
+        )  # fmt: skip
 
     def read_operand(self, text: str, statement: str, line: int) -> Operand:
         def inner(part: str) -> Operand:

@@ -19,7 +19,7 @@ class Profile:
     """Counts by source line."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, int], LineCounts] = {}
+        self._lines: dict[tuple[tuple[str, int], ...], LineCounts] = {}
 
     @property
     def lines(self) -> list[LineCounts]:
@@ -27,10 +27,11 @@ class Profile:
         return [self._lines[key] for key in sorted(self._lines)]
 
     def _line(self, instruction: Instruction) -> LineCounts:
-        key = instruction.source or ("PTX line", instruction.line)
+        source = instruction.source or ("PTX line", instruction.line)
+        key = (source, *instruction.callers)
         if key not in self._lines:
-            joint = ":" if instruction.source else " "
-            self._lines[key] = LineCounts(f"{key[0]}{joint}{key[1]}")
+            place = instruction.source_text() or f"PTX line {instruction.line}"
+            self._lines[key] = LineCounts(place)
         return self._lines[key]
 
     def global_access(

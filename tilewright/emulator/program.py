@@ -102,7 +102,10 @@ Operand = Register | Special | Immediate | Symbol | Vector | Address | Pair | Ne
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction, with its line in the PTX and the source line that `.loc` gives it."""
+    """One instruction, with its line in the PTX and the source line that `.loc` gives it.
+
+    `callers` are the lines of the calls that led there, the innermost first.
+    """
 
     opcode: str
     modifiers: tuple[str, ...]
@@ -112,6 +115,7 @@ class Instruction:
     line: int
     source: tuple[str, int] | None
     text: str
+    callers: tuple[tuple[str, int], ...] = ()
 
     @property
     def type(self) -> str:
@@ -124,8 +128,13 @@ class Instruction:
 
     def place(self) -> str:
         """Where this is, for messages."""
-        source = f", {self.source[0]}:{self.source[1]}" if self.source else ""
+        source = f", {self.source_text()}" if self.source else ""
         return f"PTX line {self.line}{source}: `{self.text}`"
+
+    def source_text(self) -> str:
+        """The source line and those of its callers, "" where they are not known."""
+        lines = [] if self.source is None else [self.source, *self.callers]
+        return ", called from ".join(f"{file}:{line}" for file, line in lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,8 @@ class _TraceSession:
                 hint="call the inner function there, or define it outside with @tilewright.jit",
             )
         block.yields = tuple(leaf.value for leaf in leaves(result))
+        for op in block.walk():  # other calls share the function; inlining adds each one's place
+            op.location = op.location and _without_caller(op.location, place)
         name = self._unique(function.name)
         traced = Function(name, block, function.location, function.noinline)
         return _Callee(traced, result)
@@ -160,6 +162,14 @@ def _innermost(place: Location, count: int) -> Location:
     """Return the place with only the `count` innermost of its callers."""
     caller = _innermost(place.caller, count - 1) if place.caller and count else None
     return replace(place, caller=caller)
+
+
+def _without_caller(place: Location, caller: Location) -> Location:
+    """Return the place with its chain of callers cut off before `caller`."""
+    if place.caller is None:
+        return place
+    inner = None if place.caller is caller else _without_caller(place.caller, caller)
+    return replace(place, caller=inner)
 
 
 _SESSION: ContextVar[_TraceSession | None] = ContextVar("tilewright_trace", default=None)

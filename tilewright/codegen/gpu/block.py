@@ -44,7 +44,8 @@ class BlockWriter:
             if isinstance(op, ops.Load) or not (
                 op.results and all(self.uses.is_virtual(v) for v in op.results)
             ):
-                self._op(op)
+                with self.code.at(op.location):
+                    self._op(op)
 
     def _op(self, op: Op) -> None:
         match op:

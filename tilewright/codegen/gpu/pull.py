@@ -28,7 +28,7 @@ from tilewright.codegen.gpu.threads import Threads, register_offset, thread_colu
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
 from tilewright.codegen.gpu.words import moved_bits
 from tilewright.codegen.uses import Uses
-from tilewright.errors import InternalError
+from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
 from tilewright.ir.types import PointerType
 from tilewright.layout import LinearLayout, Rename, plan_conversion, register_copies
@@ -77,7 +77,8 @@ class Puller:
         key = (value, layout, register)
         known = self.code.lookup(key)
         if known is None:
-            known = self.code.remember(key, self._element(value, layout, register))
+            with self.code.at(_place(value)):
+                known = self.code.remember(key, self._element(value, layout, register))
         return known
 
     def pull_all(self, value: Value, layout: LinearLayout) -> tuple[Element, ...]:
@@ -314,3 +315,10 @@ class Puller:
             return x or y
         level = max(x.level, y.level)
         return Element(self.code.assign(f"and i1 {x.text}, {y.text}", level), 1, level)
+
+
+def _place(value: Value) -> Location | None:
+    """Where the user has written what computes a value."""
+    if isinstance(value, Result):
+        value = value.op
+    return value.location if isinstance(value, Op) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -13,6 +12,7 @@ from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.nvidia.instructions import ATTRIBUTES, PtxMachine
+from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.uses import Uses
 from tilewright.errors import InternalError, Unsupported
 from tilewright.ir.core import Function
@@ -53,7 +53,8 @@ def generate(
             location=function.location,
             hint=f"num_warps is a power of two up to {_MOST_WARPS}",
         )
-    text, symbol, shared_bytes = llvm_ir(function, target, options)
+    lines = LineTable(function.location)
+    text, symbol, shared_bytes = llvm_ir(function, target, options, lines)
     if shared_bytes > target.shared_bytes:
         raise Unsupported(
             f"{function.name} needs {shared_bytes} bytes of shared memory, "
@@ -61,16 +62,19 @@ def generate(
             location=function.location,
             hint="use smaller tiles",
         )
-    return PtxKernel(_ptx(text, target), text, symbol, shared_bytes, options.num_warps)
+    ptx = lines.resolve(_ptx(text, target))
+    return PtxKernel(ptx, text, symbol, shared_bytes, options.num_warps)
 
 
-def llvm_ir(function: Function, target: NvidiaTarget, options: GpuOptions) -> tuple[str, str, int]:
+def llvm_ir(
+    function: Function, target: NvidiaTarget, options: GpuOptions, lines: LineTable
+) -> tuple[str, str, int]:
     """Return the LLVM module of a kernel, its symbol and how much shared memory it needs."""
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.num_warps)
-    code = Code()
+    code = Code(source_lines=lines)
     writer = BlockWriter(code, PtxMachine(code, target), uses, placement)
     parameters = []
     for number, param in enumerate(function.params):
@@ -81,12 +85,17 @@ def llvm_ir(function: Function, target: NvidiaTarget, options: GpuOptions) -> tu
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
     writer.write(function.body)
-    module = _module(code, symbol, ", ".join(parameters), target, options)
+    module = _module(code, symbol, ", ".join(parameters), target, options, lines)
     return module, symbol, writer.puller.shared.size_bytes
 
 
 def _module(
-    code: Code, symbol: str, parameters: str, target: NvidiaTarget, options: GpuOptions
+    code: Code,
+    symbol: str,
+    parameters: str,
+    target: NvidiaTarget,
+    options: GpuOptions,
+    lines: LineTable,
 ) -> str:
     attributes = f'"nvvm.reqntid"="{options.num_warps * target.warp_size}"'
     if options.maxnreg is not None:
@@ -96,14 +105,16 @@ def _module(
     return f"""target datalayout = "{_data_layout(target)}"
 target triple = "{target.triple}"
 @shared = external addrspace(3) global [0 x i8], align 1024
-define ptx_kernel void @{symbol}({parameters}) #0 {{
+define ptx_kernel void @{symbol}({parameters}) #0 {lines.attribute} {{
 entry:
 {body}
   ret void
 }}
 {declarations}
 attributes #0 = {{ nounwind {attributes} }}
-{ATTRIBUTES}"""
+{ATTRIBUTES}
+{lines.metadata()}
+"""
 
 
 # -- LLVM -----------------------------------------------------------------------------------------
@@ -139,7 +150,7 @@ def _ptx(text: str, target: NvidiaTarget) -> str:
     try:
         with _parse(text, context) as module, _target_machine(target) as machine:
             _optimize(module, machine)
-            return _without_debug(str(machine.emit_assembly(module)))
+            return str(machine.emit_assembly(module))
     finally:
         context.close()
 
@@ -169,8 +180,3 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
         manager.detach()
         builder.close()
         options.close()
-
-
-def _without_debug(ptx: str) -> str:
-    """With `debug` in the target line ptxas does not overlap matrix products."""
-    return re.sub(r"^(\.target .*), debug$", r"\1", ptx, flags=re.MULTILINE)
