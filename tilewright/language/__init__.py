@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.iterators import condition, range, static_range
 from tilewright.frontend.semantic import PropagateNan
+from tilewright.frontend.semantic import TensorDescriptor as tensor_descriptor  # noqa: N813
+from tilewright.frontend.semantic import TensorDescriptorType as tensor_descriptor_type  # noqa: N813
 from tilewright.frontend.tensor import Tensor as tensor  # noqa: N813 - the language's name
 from tilewright.language import core, extra, math, random, standard
 from tilewright.language.creation import (
@@ -34,6 +36,11 @@ from tilewright.language.debug import (
     multiple_of,
     static_assert,
     static_print,
+)
+from tilewright.language.descriptor import (
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
 )
 from tilewright.language.dtypes import (
     TRITON_MAX_TENSOR_NUMEL,
@@ -237,11 +244,13 @@ __all__ = [
     "join",
     "libdevice",
     "load",
+    "load_tensor_descriptor",
     "log",
     "log2",
     "logical_and",
     "logical_or",
     "make_block_ptr",
+    "make_tensor_descriptor",
     "math",
     "max",
     "max_constancy",
@@ -285,11 +294,14 @@ __all__ = [
     "static_print",
     "static_range",
     "store",
+    "store_tensor_descriptor",
     "sub",
     "sum",
     "swizzle2d",
     "tanh",
     "tensor",
+    "tensor_descriptor",
+    "tensor_descriptor_type",
     "to_tensor",
     "topk",
     "trans",
@@ -308,16 +320,11 @@ __all__ = [
     "zeros_like",
 ]  # fmt: skip
 
-_BLOCK_POINTER = "use `tl.make_block_ptr`, or pointers and a mask"
 _ABSENT = {
     "async_task": "leave it out: it changes no result",
     "dot_scaled": "multiply the operands by their scales and use `tl.dot`",
     "inline_asm_elementwise": "use the functions of `tl` and `tl.math`",
-    "load_tensor_descriptor": _BLOCK_POINTER,
-    "make_tensor_descriptor": _BLOCK_POINTER,
     "map_elementwise": "write the function on tiles, with `tl.where` in place of branches",
-    "store_tensor_descriptor": _BLOCK_POINTER,
-    "tensor_descriptor": _BLOCK_POINTER,
 }
 
 

@@ -6,6 +6,8 @@ from tilewright.frontend.builtin import builtin
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.iterators import condition, range, static_range
 from tilewright.frontend.semantic import PropagateNan
+from tilewright.frontend.semantic import TensorDescriptor as tensor_descriptor  # noqa: N813
+from tilewright.frontend.semantic import TensorDescriptorType as tensor_descriptor_type  # noqa: N813
 from tilewright.frontend.tensor import Tensor as tensor  # noqa: N813 - the language's name
 from tilewright.language.creation import (
     arange,
@@ -27,6 +29,11 @@ from tilewright.language.debug import (
     multiple_of,
     static_assert,
     static_print,
+)
+from tilewright.language.descriptor import (
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
 )
 from tilewright.language.dtypes import (
     TRITON_MAX_TENSOR_NUMEL,
@@ -103,10 +110,11 @@ __all__ = [
     "cast", "cat", "clamp", "condition", "const", "constexpr", "debug_barrier", "device_assert",
     "device_print", "dot", "dtype", "expand_dims", "float8e4b8", "float8e4b15", "float8e4nv",
     "float8e5", "float8e5b16", "float16", "float32", "float64", "full", "gather", "histogram",
-    "int1", "int8", "int16", "int32", "int64", "join", "load", "make_block_ptr", "max_constancy",
-    "max_contiguous", "maximum", "minimum", "mul", "multiple_of", "num_programs", "permute",
-    "pi32_t", "pointer_type", "program_id", "range", "reduce", "reshape", "split", "squeeze",
-    "static_assert", "static_print", "static_range", "store", "sub", "tensor", "to_tensor", "trans",
-    "uint8", "uint16", "uint32", "uint64", "unsqueeze", "view", "void", "where", "zeros",
-    "zeros_like",
+    "int1", "int8", "int16", "int32", "int64", "join", "load", "load_tensor_descriptor",
+    "make_block_ptr", "make_tensor_descriptor", "max_constancy", "max_contiguous", "maximum",
+    "minimum", "mul", "multiple_of", "num_programs", "permute", "pi32_t", "pointer_type",
+    "program_id", "range", "reduce", "reshape", "split", "squeeze", "static_assert", "static_print",
+    "static_range", "store", "store_tensor_descriptor", "sub", "tensor", "tensor_descriptor",
+    "tensor_descriptor_type", "to_tensor", "trans", "uint8", "uint16", "uint32", "uint64",
+    "unsqueeze", "view", "void", "where", "zeros", "zeros_like",
 ]  # fmt: skip

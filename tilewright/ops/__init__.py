@@ -2,6 +2,15 @@
 
 from tilewright.ops.control import Call, For, If, While
 from tilewright.ops.convert import Bitcast, Cast
+from tilewright.ops.descriptor import (
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorOp,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    Padding,
+)
 from tilewright.ops.elementwise import (
     Abs,
     Add,
@@ -64,12 +73,12 @@ from tilewright.ops.shape import (
 
 __all__ = [
     "Abs", "Add", "And", "Arange", "Assert", "Assume", "AtomicCas", "AtomicKind", "AtomicRmw",
-    "Barrier", "Bitcast", "Broadcast", "Call", "Cast", "Cat", "Ceil", "Compare", "Cos", "Div",
-    "Dot", "Elementwise", "Erf", "Exp", "Exp2", "ExpandDims", "Floor", "Fma", "For", "Full",
-    "Gather", "Hint", "Histogram", "If", "InputPrecision", "Invert", "Join", "Ldexp", "Load", "Log",
-    "Log2",
-    "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg", "NumPrograms", "Or", "Permute",
-    "PointerAdd", "Pow", "Predicate", "Print", "ProgramId", "Reduce", "Rem", "Reshape", "Rint",
-    "Rsqrt", "Scan", "Select", "ShiftLeft", "ShiftRight", "Sin", "Sort", "Split", "Sqrt", "Store",
-    "Sub", "Tanh", "Trunc", "While", "Xor",
+    "Barrier", "Bitcast", "Broadcast", "Call", "Cast", "Cat", "Ceil", "Compare", "Cos",
+    "DescriptorGather", "DescriptorLoad", "DescriptorOp", "DescriptorReduce", "DescriptorScatter",
+    "DescriptorStore", "Div", "Dot", "Elementwise", "Erf", "Exp", "Exp2", "ExpandDims", "Floor",
+    "Fma", "For", "Full", "Gather", "Hint", "Histogram", "If", "InputPrecision", "Invert", "Join",
+    "Ldexp", "Load", "Log", "Log2", "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg",
+    "NumPrograms", "Or", "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print",
+    "ProgramId", "Reduce", "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft",
+    "ShiftRight", "Sin", "Sort", "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
 ]  # fmt: skip

@@ -18,7 +18,10 @@ from tilewright.ops.elementwise import larger, smaller
 from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array, widen, with_dtype
 
-__all__ = ["AtomicCas", "AtomicKind", "AtomicRmw", "Load", "PointerAdd", "Store", "pointee"]
+__all__ = [
+    "AtomicCas", "AtomicKind", "AtomicRmw", "Load", "PointerAdd", "Store", "atomic_update",
+    "check_atomic", "pointee",
+]  # fmt: skip
 
 
 def pointee(op: Op, pointer: Value) -> DType:
@@ -170,6 +173,31 @@ def _modified(kind: AtomicKind, dtype: DType, old: Array, value: Array) -> Array
     return with_dtype(result, dtype)
 
 
+def check_atomic(name: str, kind: AtomicKind, dtype: DType) -> None:
+    """Raise `CompileError` where elements of a type have no such read-modify-write."""
+    bitwise = kind in {AtomicKind.AND, AtomicKind.OR, AtomicKind.XOR}
+    wide = dtype.primitive_bitwidth >= 32 or dtype.name in {"fp16", "bf16"}
+    require(
+        wide and not (bitwise and dtype.is_floating()),
+        f"{name}: not defined on {dtype}",
+        hint="atomics work on 32- and 64-bit integers and on fp16, bf16, fp32, fp64",
+    )
+
+
+def atomic_update(
+    machine: Machine, kind: AtomicKind, dtype: DType, pointer: Array, value: Array, active: Array
+) -> Array:
+    """Modify the elements at the active pointers one after the other and return the old ones."""
+    result = np.zeros(pointer.shape, dtype.numpy)
+    for lane in np.argwhere(active):
+        place = tuple(lane)
+        address = pointer[place].reshape(1)
+        old = machine.read(address, dtype)
+        machine.write(address, _modified(kind, dtype, old, value[place].reshape(1)))
+        result[place] = old[0]
+    return result
+
+
 class AtomicRmw(MachineOp):
     """Replace each element by `kind(element, value)` in one step; the result is the old element.
 
@@ -190,26 +218,12 @@ class AtomicRmw(MachineOp):
         _require_value(self, self.pointer, self.value)
         _require_mask(self, self.pointer, self.mask)
         _require_writable(self, self.pointer)
-        bitwise = self.kind in {AtomicKind.AND, AtomicKind.OR, AtomicKind.XOR}
-        wide = dtype.primitive_bitwidth >= 32 or dtype.name in {"fp16", "bf16"}
-        require(
-            wide and not (bitwise and dtype.is_floating()),
-            f"atomic_{self.kind}: not defined on {dtype}",
-            hint="atomics work on 32- and 64-bit integers and on fp16, bf16, fp32, fp64",
-        )
+        check_atomic(f"atomic_{self.kind}", self.kind, dtype)
         return self.value.type
 
     def evaluate(self, machine: Machine, pointer: Array, value: Array, mask: Array | None) -> Array:
         dtype = pointee(self, self.pointer)
-        active = _active(pointer, mask)
-        result = np.zeros(pointer.shape, dtype.numpy)
-        for lane in np.argwhere(active):
-            place = tuple(lane)
-            address = pointer[place].reshape(1)
-            old = machine.read(address, dtype)
-            machine.write(address, _modified(self.kind, dtype, old, value[place].reshape(1)))
-            result[place] = old[0]
-        return result
+        return atomic_update(machine, self.kind, dtype, pointer, value, _active(pointer, mask))
 
 
 class AtomicCas(MachineOp):

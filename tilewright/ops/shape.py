@@ -12,13 +12,14 @@ from tilewright.ops.numerics import Array, narrow
 
 __all__ = [
     "MAX_TILE_ELEMENTS", "Arange", "Broadcast", "Cat", "ExpandDims", "Full", "Gather", "Hint",
-    "Join", "Permute", "Reshape", "Split",
+    "Join", "Permute", "Reshape", "Split", "check_shape",
 ]  # fmt: skip
 
 MAX_TILE_ELEMENTS = 1 << 20
 
 
-def _check_shape(name: str, shape: tuple[int, ...]) -> None:
+def check_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Raise `CompileError` where no tile has this shape; `name` is the op's."""
     require(all(n > 0 for n in shape), f"{name}: sizes must be positive, got {list(shape)}")
     require(
         prod(shape) <= MAX_TILE_ELEMENTS,
@@ -35,7 +36,7 @@ class Full(Op):
     of: TileType
 
     def infer(self) -> TileType:
-        _check_shape("full", self.of.shape)
+        check_shape("full", self.of.shape)
         element = self.of.element
         if isinstance(element, DType) and element.is_int():
             low, high = element.integer_range
@@ -64,7 +65,7 @@ class Arange(Op):
             self.end > self.start,
             f"arange: the end must be above the start, got arange({self.start}, {self.end})",
         )
-        _check_shape("arange", (self.end - self.start,))
+        check_shape("arange", (self.end - self.start,))
         return TileType(DTYPES["i32"], (self.end - self.start,))
 
     def evaluate(self) -> Array:
@@ -79,7 +80,7 @@ class Broadcast(Op):
 
     def infer(self) -> TileType:
         source = self.x.shape
-        _check_shape("broadcast", self.shape_)
+        check_shape("broadcast", self.shape_)
         require(
             not source
             or (
@@ -154,7 +155,7 @@ class Join(Op):
 
     def infer(self) -> TileType:
         require(self.x.type == self.y.type, f"join: types differ: {self.x.type} and {self.y.type}")
-        _check_shape("join", (*self.x.shape, 2))
+        check_shape("join", (*self.x.shape, 2))
         return self.x.type.with_shape((*self.x.shape, 2))
 
     def evaluate(self, x: Array, y: Array) -> Array:
@@ -195,7 +196,7 @@ class Cat(Op):
             f"cat: {list(a)} and {list(b)} do not fit together along axis {self.axis}",
         )
         shape = tuple(n + b[i] if i == self.axis else n for i, n in enumerate(a))
-        _check_shape("cat", shape)
+        check_shape("cat", shape)
         return self.x.type.with_shape(shape)
 
     def evaluate(self, x: Array, y: Array) -> Array:

@@ -15,9 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.ir.core import Block, Effect, Function, Op, Value
-from tilewright.ops import For, Load, While
+from tilewright.ops import DescriptorGather, DescriptorLoad, For, Load, While
 
 __all__ = ["eliminate_duplicates"]
+
+_LOADS = (Load, DescriptorLoad, DescriptorGather)
 
 
 def eliminate_duplicates(function: Function) -> Function:
@@ -74,7 +76,7 @@ class _Eliminator:
         effect = op.effects
         if effect is Effect.NONE:
             return op.op_name, *_fields(op)
-        if isinstance(op, Load) and effect is Effect.READ:
+        if isinstance(op, _LOADS) and effect is Effect.READ:
             return op.op_name, self.epoch, *_fields(op)
         return None
 

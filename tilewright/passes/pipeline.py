@@ -17,6 +17,7 @@ from tilewright.ir.core import Function, Op
 from tilewright.ir.verifier import verify
 from tilewright.passes.dump import Dump, Report
 from tilewright.passes.eliminate_duplicates import eliminate_duplicates
+from tilewright.passes.expand_descriptors import expand_descriptors
 from tilewright.passes.expand_math import expand_math
 from tilewright.passes.fold_dot_accumulator import fold_dot_accumulator
 from tilewright.passes.hoist_invariants import hoist_invariants
@@ -76,6 +77,7 @@ PASSES: tuple[Pass, ...] = (
 """What every target runs."""
 
 PREPARE_FOR_CPU: tuple[Pass, ...] = (
+    Pass("expand_descriptors", expand_descriptors, optional=False),
     Pass("scalarize_inductions", scalarize_inductions),
     Pass("fold_dot_accumulator", fold_dot_accumulator),
     Pass("legalize_narrow_floats", legalize_narrow_floats, optional=False),

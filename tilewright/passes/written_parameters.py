@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Block, Effect, Function, Op, Value
-from tilewright.ops import Bitcast, Call, For, If, Load, PointerAdd, While
+from tilewright.ops import (
+    Bitcast,
+    Call,
+    DescriptorGather,
+    DescriptorLoad,
+    For,
+    If,
+    Load,
+    PointerAdd,
+    While,
+)
 
 __all__ = ["written_parameters"]
 
@@ -88,7 +98,7 @@ class _Roots:
         match op:
             case PointerAdd(pointer):
                 return self.union([pointer])
-            case Load():
+            case Load() | DescriptorLoad() | DescriptorGather():
                 # Eight bytes from memory may be an address.
                 return self.anywhere if op.type.element.itemsize == 8 else _NOWHERE
             case Bitcast(x, to) if to.is_ptr() and not x.type.element.is_ptr():

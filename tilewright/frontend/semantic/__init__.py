@@ -12,6 +12,7 @@ from tilewright.frontend.semantic.comparison import (
     logical_not,
     logical_or,
 )
+from tilewright.frontend.semantic.descriptor import TensorDescriptor, TensorDescriptorType
 from tilewright.frontend.semantic.diagnostics import device_assert, device_print, static_assert
 from tilewright.frontend.semantic.indexing import index
 from tilewright.frontend.semantic.powers import power
@@ -20,6 +21,8 @@ from tilewright.frontend.semantic.values import full_of, literal_dtype, to_const
 __all__ = [
     "BlockPointer",
     "PropagateNan",
+    "TensorDescriptor",
+    "TensorDescriptorType",
     "condition",
     "device_assert",
     "device_print",
