@@ -19,6 +19,7 @@ from tilewright.errors import (
 from tilewright.runtime.autotune import Autotuner, autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.emulated import emulate
 from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.host_functions import cdiv, constexpr_function, next_power_of_2
 from tilewright.runtime.jit import JITFunction, jit
@@ -47,6 +48,7 @@ __all__ = [
     "autotune",
     "cdiv",
     "constexpr_function",
+    "emulate",
     "get_num_threads",
     "heuristics",
     "jit",

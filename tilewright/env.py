@@ -11,6 +11,7 @@ __all__ = [
     "device_debug",
     "disabled_passes",
     "dump_directory",
+    "emulated_architecture",
     "interpret",
     "number_of_threads",
     "print_autotuning",
@@ -34,6 +35,11 @@ def _integer(name: str, default: int) -> int:
 def interpret() -> bool:
     """`TILEWRIGHT_INTERPRET=1`: kernels run eagerly, op by op, as ordinary Python."""
     return _flag("TILEWRIGHT_INTERPRET") or _flag("TRITON_INTERPRET")
+
+
+def emulated_architecture() -> str:
+    """`TILEWRIGHT_EMULATE=sm_90a`: kernels are compiled for that GPU, and run in the emulator."""
+    return os.environ.get("TILEWRIGHT_EMULATE", "").strip()
 
 
 def debug_level() -> int:

@@ -114,7 +114,7 @@ _KIB = 1024
 
 # The shared memory of a block is a multiprocessor's less the kilobyte that the driver keeps
 # (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
-_NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
+NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
     NvidiaTarget("sm_75", (7, 5), "+ptx83", 64 * _KIB, frozenset()),
     NvidiaTarget("sm_80", (8, 0), "+ptx83", 163 * _KIB, _AMPERE_PRODUCTS),
     NvidiaTarget("sm_86", (8, 6), "+ptx83", 99 * _KIB, _AMPERE_PRODUCTS),
@@ -139,7 +139,7 @@ def nvidia_target(major: int, minor: int) -> NvidiaTarget | None:
     """
     fitting = [
         target
-        for target in _NVIDIA_TARGETS
+        for target in NVIDIA_TARGETS
         if target.compute_capability == (major, minor)
         or (
             target.compute_capability < (major, minor)

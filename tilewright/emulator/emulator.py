@@ -56,8 +56,8 @@ class LaunchOptions(TypedDict, total=False):
     """Count bank conflicts and global sectors by source line."""
     names: Sequence[str]
     """What messages call the arguments; the parameters' names if left out."""
-    buffers: Sequence[Array]
-    """More arrays that the kernel reaches through pointers in memory."""
+    buffers: Sequence[Array | Buffer]
+    """More memory that the kernel reaches through addresses."""
     output: Callable[[str], None]
     """Takes the text of `printf`, which the report collects in any case."""
 
@@ -103,8 +103,8 @@ class Emulator:
         memory, parameters = GlobalMemory(), _Parameters(kernel, options.get("names", ()))
         for argument in parameters.pack(arguments):
             memory.add(argument)
-        for i, array in enumerate(options.get("buffers", ())):
-            memory.add(Buffer.of(array, f"buffer {i}"))
+        for i, more in enumerate(options.get("buffers", ())):
+            memory.add(more if isinstance(more, Buffer) else Buffer.of(more, f"buffer {i}"))
         symbols = _place_variables(self.module.variables, memory)
         finds_races = options.get("races", False)
         finds_uninitialised = options.get("uninitialised", False)

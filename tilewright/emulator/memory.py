@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Buffer:
     start: int
     data: Array
     writable: bool = True
-    owner: Array | None = None  # keeps the memory alive
+    owner: Any = None  # keeps the memory alive
 
     @property
     def end(self) -> int:
@@ -67,9 +67,32 @@ class Buffer:
     def of(cls, array: Array, name: str) -> Buffer:
         """Take all bytes that a (possibly strided) array spans."""
         low, high = np.lib.array_utils.byte_bounds(array)
-        raw = (ctypes.c_uint8 * (high - low)).from_address(low)
-        data = np.frombuffer(memoryview(raw), np.uint8)
-        return cls(name, low, data, array.flags.writeable, owner=array)
+        return cls.at(low, high - low, name, writable=array.flags.writeable, owner=array)
+
+    @classmethod
+    def at(
+        cls, start: int, size: int, name: str, *, writable: bool = True, owner: Any = None
+    ) -> Buffer:
+        """Take `size` bytes at an address; `owner` is what has to live as long."""
+        raw = (ctypes.c_uint8 * size).from_address(start)
+        return cls(name, start, np.frombuffer(memoryview(raw), np.uint8), writable, owner)
+
+    @classmethod
+    def everything(cls) -> Buffer:
+        """Stand for all memory of the process: for addresses of which nothing is known."""
+        return cls("memory", _Everything.start, np.asarray(_Everything()))
+
+
+class _Everything:
+    """What lies behind every address that a process can have, as NumPy's protocol describes it."""
+
+    start = 1 << 12
+    __array_interface__: ClassVar[dict[str, Any]] = {
+        "version": 3,
+        "typestr": "|u1",
+        "shape": ((1 << 47) - (1 << 12),),
+        "data": (start, False),
+    }
 
 
 class GlobalMemory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from tilewright.codegen.gpu.options import GpuOptions
@@ -26,7 +25,6 @@ __all__ = ["GpuKernel", "compile_for_gpu"]
 _LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 _named_tuple: Any = collections.namedtuple  # noqa: PYI024 - the fields are data
 _Metadata = _named_tuple("Metadata", ["hash", "name", "target", "shared", *DEFAULTS])
-_GPU_OPTIONS = [field.name for field in fields(GpuOptions)]
 _FORMATS = {"fp32": "<f", "fp64": "<d", "fp16": "<e"}
 
 
@@ -34,8 +32,7 @@ def compile_for_gpu(request: Request, number: int, options: Mapping[str, Any]) -
     """Compile a kernel for GPU `number` and load it there."""
     gpu = device(number)
     function = tile_ir(request)
-    gpu_options = GpuOptions(**{name: options[name] for name in _GPU_OPTIONS if name in options})
-    ptx = generate(prepare_for_gpu(function), gpu.target, gpu_options)
+    ptx = generate(prepare_for_gpu(function), gpu.target, GpuOptions.among(options))
     asm = {"tir": to_text(function), "llir": ptx.llvm_ir, "ptx": ptx.ptx}
     return GpuKernel(request, gpu, ptx.symbol, ptx.shared_bytes, ptx.num_warps, asm, options)
 

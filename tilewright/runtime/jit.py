@@ -18,6 +18,13 @@ from tilewright.runtime.arguments import Argument, gpu_of, specialize, specializ
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import MISSING, Binder, Extents, Grid, extents, make_binder
+from tilewright.runtime.emulated import (
+    EmulatedKernel,
+    Emulation,
+    current_emulation,
+    emulation_of_environment,
+    remembers,
+)
 from tilewright.runtime.interpreted import run_interpreted
 from tilewright.runtime.options import check_options
 from tilewright.runtime.readable import ReadableErrors
@@ -78,6 +85,8 @@ class JITFunction(KernelFunction):
         self._codes: dict[Any, machine_code.MachineCode] = {}
         self._kernels: dict[Any, list[compiled.CompiledKernel]] = {}
         self._gpu_kernels: dict[Any, gpu_kernel.GpuKernel] = {}
+        self._emulated_kernels: dict[Any, EmulatedKernel] = {}
+        self._emulation = emulation_of_environment()
         self._lock = threading.RLock()
 
     # ---- launching
@@ -170,6 +179,8 @@ class JITFunction(KernelFunction):
         arguments = list(map(specialize, self.params, values))
         if self.is_interpreted:
             return self._interpret(grid, arguments, options)
+        if self.emulation is not None:
+            return self._emulate(grid, arguments, options, self.emulation)
         gpu = gpu_of(self.name, arguments)
         if gpu is not None:
             return self._launch_on_gpu(gpu, grid, arguments, options)
@@ -198,6 +209,33 @@ class JITFunction(KernelFunction):
         if self._is_reported:
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on GPU {gpu}")
         kernel.run(grid, arguments)
+        return kernel
+
+    @property
+    def emulation(self) -> Emulation | None:
+        """The emulated GPU that launches go to now, None where there is none."""
+        return current_emulation() or self._emulation
+
+    def _emulate(
+        self,
+        grid: Extents,
+        arguments: list[Argument],
+        options: dict[str, Any],
+        emulation: Emulation,
+    ) -> EmulatedKernel:
+        self._require_cpu(arguments, "emulating a GPU")
+        chosen = tuple(sorted(options.items()))
+        key = (emulation.target, *chosen, *self._key(arguments, options))
+        with self._lock:
+            kernel = self._emulated_kernels.get(key)
+            if kernel is None:
+                asked = self._request(arguments, options)
+                kernel = EmulatedKernel(asked, emulation.target, options)
+                self._emulated_kernels[key] = kernel
+        if self._is_reported:
+            name = emulation.target.architecture
+            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on an emulated {name}")
+        kernel.run(grid, arguments, emulation)
         return kernel
 
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -287,6 +325,7 @@ class JITFunction(KernelFunction):
     def _remember(self, launcher: Callable[..., object], kernel: compiled.CompiledKernel) -> None:
         if self._hooks or self._is_reported:
             return
+        remembers(self)
         others = [entry for entry in self.recent if entry[2] is not kernel]
         self.check = self.check_globals if self._recorded else None
         self.recent = ((launcher, kernel.options, kernel), *others[: _RECENT - 1])

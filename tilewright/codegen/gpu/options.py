@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 __all__ = ["GpuOptions"]
 
@@ -22,3 +24,9 @@ class GpuOptions:
     num_ctas: int = 1
     maxnreg: int | None = None
     launch_pdl: bool = False
+
+    @classmethod
+    def among(cls, options: Mapping[str, Any]) -> GpuOptions:
+        """Take those of these that are among all options of a launch."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: options[name] for name in names if name in options})

@@ -1,0 +1,144 @@
+"""`tilewright.emulate` and `TILEWRIGHT_EMULATE`: the code of a GPU, on arrays of the CPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.errors import LaunchError
+from tilewright.runtime.emulated import EmulatedKernel
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@tw.jit
+def scaled(x_ptr, out_ptr, factor, flag, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    if flag:
+        x = (x * factor).to(x.dtype)
+    tl.store(out_ptr + offsets, x, mask=offsets < n)
+
+
+@tw.jit
+def shifted(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets + 1))
+
+
+def launch(x, out, **options):
+    return scaled[(2,)](x, out, 2.5, True, len(x), BLOCK=64, **options)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_launches_inside_are_emulated(target):
+    x = np.arange(100, dtype=np.float32)
+    with tw.emulate(target, races=True) as emulation:
+        out = np.zeros_like(x)
+        kernel = launch(x, out)
+        assert isinstance(kernel, EmulatedKernel)
+        assert f".target {target}" in kernel.asm["ptx"]
+        np.testing.assert_array_equal(out, 2.5 * x)
+        assert launch(x, out) is kernel
+        assert launch(x, out, num_warps=1) is not kernel
+    assert len(emulation.launches) == 3
+    assert not isinstance(launch(x, out), EmulatedKernel)
+
+
+def test_a_kernel_that_ran_on_the_cpu_is_emulated_next():
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    for _ in range(3):
+        launch(x, out)
+    function = scaled[(2,)]
+    with tw.emulate():
+        assert isinstance(function(x, out, 2.5, True, 64, BLOCK=64), EmulatedKernel)
+    assert not isinstance(function(x, out, 2.5, True, 64, BLOCK=64), EmulatedKernel)
+
+
+def test_the_inner_of_two_emulations_counts():
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    with tw.emulate("sm_80") as outer:
+        with tw.emulate("sm_90a") as inner:
+            launch(x, out)
+        launch(x, out)
+    assert [len(e.launches) for e in (outer, inner)] == [1, 1]
+
+
+def test_tensors_and_addresses_are_taken():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(64, dtype=torch.bfloat16)
+    out = torch.zeros_like(x)
+    with tw.emulate():
+        launch(x, out)
+    assert out.tolist() == [2.5] * 64
+
+    @tw.jit
+    def by_address(x_ptr: tl.pointer_type(tl.float32), out_ptr):
+        tl.store(out_ptr, tl.load(x_ptr))
+
+    source, target = np.full(1, 3, np.float32), np.zeros(1, np.float32)
+    with tw.emulate():
+        by_address[(1,)](source.ctypes.data, target)
+    assert target[0] == 3
+
+
+def test_an_access_outside_names_the_array():
+    x, out = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    with tw.emulate(), pytest.raises(LaunchError, match=r"out-of-bounds read .* of `x_ptr`"):
+        shifted[(1,)](x, out, BLOCK=64)
+
+
+def test_a_read_only_array_is_not_written():
+    x, out = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    out.flags.writeable = False
+    with tw.emulate(), pytest.raises(LaunchError, match="read-only `out_ptr`"):
+        launch(x, out)
+
+
+def test_tuning_takes_the_first_configuration():
+    @tw.autotune([tw.Config({"BLOCK": size}) for size in (64, 32)], key=["n"])
+    @tw.jit
+    def tuned(x_ptr, n, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), BLOCK)
+
+    x = np.zeros(64, np.int32)
+    with tw.emulate():
+        tuned[(1,)](x, 64)
+    assert (x == 64).all()
+    assert not tuned.cache
+
+
+def test_an_unknown_architecture_is_refused():
+    with (
+        pytest.raises(LaunchError, match=r"no architecture 'sm_42'.*\n.*sm_90a"),
+        tw.emulate("sm_42"),
+    ):
+        pass
+
+
+SCRIPT = """
+import numpy as np, tilewright as tw, tilewright.language as tl
+
+@tw.jit
+def double(x_ptr):
+    offsets = tl.arange(0, 32)
+    tl.store(x_ptr + offsets, 2 * tl.load(x_ptr + offsets))
+
+x = np.ones(32, np.float32)
+print(type(double[(1,)](x)).__name__, x.sum())
+"""
+
+
+def test_the_environment_asks_for_it(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    settings = {**os.environ, "TILEWRIGHT_EMULATE": "sm_80", "PYTHONPATH": str(ROOT)}
+    output = subprocess.run(
+        [sys.executable, path], env=settings, capture_output=True, text=True, check=True
+    )
+    assert output.stdout == "EmulatedKernel 64.0\n"

@@ -1,0 +1,230 @@
+"""Launches on an emulated GPU: compiled as for a real one, run by the emulator on arrays in memory.
+
+`with tilewright.emulate("sm_90a"):` turns the launches inside into such ones, on NumPy arrays and
+tensors of the CPU; `TILEWRIGHT_EMULATE=sm_90a` does so for all kernels defined from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright import env
+from tilewright.errors import LaunchError
+from tilewright.ir.types import PointerType
+from tilewright.runtime.arguments import Argument, leaves, require_memory
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.dispatch import Extents
+from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
+
+if TYPE_CHECKING:
+    from tilewright import emulator
+    from tilewright.codegen.gpu import options as gpu_options
+    from tilewright.codegen.nvidia import compile as nvidia
+    from tilewright.ir import printer
+    from tilewright.passes import pipeline
+    from tilewright.runtime import build, request
+else:
+    build = Deferred("tilewright.runtime.build")
+    emulator = Deferred("tilewright.emulator")
+    gpu_options = Deferred("tilewright.codegen.gpu.options")
+    nvidia = Deferred("tilewright.codegen.nvidia.compile")
+    pipeline = Deferred("tilewright.passes.pipeline")
+    printer = Deferred("tilewright.ir.printer")
+
+__all__ = ["EmulatedKernel", "Emulation", "current_emulation", "emulate", "remembers"]
+
+
+@dataclass(eq=False)
+class Emulation:
+    """What kernels are emulated for, what is looked for in them, and the launches so far.
+
+    A finding is a `LaunchError` unless `collects` is set: then it is in the report of its launch.
+    """
+
+    target: NvidiaTarget
+    races: bool = False
+    uninitialised: bool = False
+    profile: bool = False
+    collects: bool = False
+    launches: list[tuple[EmulatedKernel, emulator.Report]] = field(default_factory=list)
+
+
+_active: list[Emulation] = []
+_remembering: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def emulate(
+    target: str = "sm_90a",
+    *,
+    races: bool = False,
+    uninitialised: bool = False,
+    profile: bool = False,
+    collects: bool = False,
+) -> Iterator[Emulation]:
+    """Compile the kernels launched inside for an NVIDIA GPU, and run them in the emulator.
+
+    Args:
+        target: The architecture: sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a.
+        races: Find accesses to shared memory that no barrier or fence orders.
+        uninitialised: Find reads of shared memory that nothing has written.
+        profile: Count bank conflicts and sectors of global memory by source line.
+        collects: Keep findings in the reports of `launches`, instead of raising an error.
+
+    An access outside of the arrays is a `LaunchError` in any case. This holds for all threads of
+    the process. Kernels that are autotuned take their first configuration.
+
+    >>> import numpy as np, tilewright, tilewright.language as tl
+    >>> @tilewright.jit
+    ... def double(x_ptr, BLOCK: tl.constexpr):
+    ...     offsets = tl.arange(0, BLOCK)
+    ...     tl.store(x_ptr + offsets, 2 * tl.load(x_ptr + offsets))
+    >>> x = np.ones(256, np.float32)
+    >>> with tilewright.emulate("sm_80", races=True) as emulation:
+    ...     compiled = double[(1,)](x, BLOCK=256)
+    >>> float(x.sum()), "ld.global" in compiled.asm["ptx"]
+    (512.0, True)
+    """
+    emulation = Emulation(
+        named_target(target),
+        races=races,
+        uninitialised=uninitialised,
+        profile=profile,
+        collects=collects,
+    )
+    for kernel in _remembering:
+        kernel.recent = ()
+    _remembering.clear()
+    _active.append(emulation)
+    try:
+        yield emulation
+    finally:
+        _active.remove(emulation)
+
+
+def current_emulation() -> Emulation | None:
+    """Return the emulation that launches go to now, None where there is none."""
+    return _active[-1] if _active else None
+
+
+def emulation_of_environment() -> Emulation | None:
+    """Return what `TILEWRIGHT_EMULATE` asks for."""
+    name = env.emulated_architecture()
+    return Emulation(named_target(name)) if name else None
+
+
+def remembers(kernel: Any) -> None:
+    """Note that a kernel launches without asking for the emulation, until there is another one."""
+    _remembering.add(kernel)
+
+
+def named_target(name: str) -> NvidiaTarget:
+    """Return an architecture by its name; raise `LaunchError` for one that is not known."""
+    for target in NVIDIA_TARGETS:
+        if name in {target.architecture, target.architecture.removesuffix("a")}:
+            return target
+    known = ", ".join(target.architecture for target in NVIDIA_TARGETS)
+    raise LaunchError(f"there is no architecture {name!r} to emulate", hint=f"one of {known}")
+
+
+class EmulatedKernel:
+    """A kernel compiled for one set of types, constants and options, for an emulated GPU.
+
+    `asm` has its tile IR (`"tir"`), LLVM IR (`"llir"`) and PTX (`"ptx"`).
+    """
+
+    def __init__(
+        self, asked: request.Request, target: NvidiaTarget, options: Mapping[str, Any]
+    ) -> None:
+        self.request, self.target, self.options = asked, target, dict(options)
+        function = build.tile_ir(asked)
+        chosen = gpu_options.GpuOptions.among(options)
+        self._ptx = nvidia.generate(pipeline.prepare_for_gpu(function), target, chosen)
+        self.num_warps = self._ptx.num_warps
+        self.asm = {
+            "tir": printer.to_text(function),
+            "llir": self._ptx.llvm_ir,
+            "ptx": self._ptx.ptx,
+        }
+        self._emulator = emulator.Emulator(self._ptx.ptx)
+
+    def __repr__(self) -> str:
+        target = self.target.architecture
+        return f"<compiled kernel {self.name} {self.hash[:12]} for an emulated {target}>"
+
+    @property
+    def name(self) -> str:
+        return str(self.request.function.name)
+
+    @property
+    def hash(self) -> str:
+        return self.request.hash
+
+    def run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
+        """Run all programs of a grid; the report is added to the emulation's."""
+        passed = list(leaves(arguments))
+        for argument in passed:
+            require_memory(argument)
+        if not all(grid):
+            return
+        try:
+            report = self._emulator.launch(
+                self._ptx.symbol,
+                grid,
+                (self.target.warp_size * self.num_warps,),
+                list(map(_packed, passed)),
+                shared_bytes=self._ptx.shared_bytes,
+                names=[argument.name for argument in passed],
+                buffers=_buffers(passed),
+                races=emulation.races,
+                uninitialised=emulation.uninitialised,
+                profile=emulation.profile,
+                output=lambda text: print(text, end=""),  # noqa: T201 - what the kernel prints
+            )
+        except emulator.EmulatorError as error:
+            raise LaunchError(f"{self.name}: {error.message}", location=error.location) from None
+        emulation.launches.append((self, report))
+        if report.findings and not emulation.collects:
+            raise LaunchError(f"{self.name}: " + "\n".join(map(str, report.findings)))
+
+
+def _packed(argument: Argument) -> bytes:
+    """The bytes of a parameter."""
+    element: Any = argument.specialization.element
+    if isinstance(element, PointerType):
+        return int(argument.value).to_bytes(8, "little")
+    if element.is_floating():
+        number: bytes = np.asarray(argument.value).astype(element.numpy).tobytes()
+        return number
+    size: int = element.itemsize
+    return (int(argument.value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+def _buffers(arguments: Sequence[Argument]) -> list[emulator.Buffer]:
+    """The memory that a launch may touch: all there is, if an array's extent is not known."""
+    buffers = []
+    for argument in arguments:
+        if not isinstance(argument.specialization.element, PointerType) or argument.value == 0:
+            continue
+        extent = argument.view.extent if argument.view is not None else None
+        if extent is None:
+            return [emulator.Buffer.everything()]
+        assert argument.view is not None
+        start, size = extent
+        if size:
+            buffers.append(
+                emulator.Buffer.at(
+                    start,
+                    size,
+                    argument.name,
+                    writable=argument.view.is_writable,
+                    owner=argument.view.array,
+                )
+            )
+    return buffers
