@@ -1,199 +1,212 @@
-"""Measure the NVIDIA target beside torch, on the same tensors: `python benchmarks/gpu.py`.
+"""Measure the GPU target beside Triton and the libraries of torch, on the same kernel files.
 
-Every row is checked against torch before it is timed. Times are medians over runs in turn, each
-after a write to memory that is larger than the second-level cache.
+Each kernel of `benchmarks/kernels/` is compiled by Tilewright and, where it is installed, by
+Triton, checked against torch in higher precision, and timed in turns with the library in one
+process. Each system runs with the configuration that is fastest for it. Examples:
+
+    python benchmarks/gpu.py --list
+    python benchmarks/gpu.py --rows 'softmax|matmul bf16' --quick
+    python benchmarks/gpu.py --budget 450 --json results/gpu.json --plot results/gpu.png
 """
 
 from __future__ import annotations
 
-import statistics
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import queue
+import re
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import torch  # noqa: E402 - the path comes first
 
-from examples.attention import attention_kernel
-from examples.elementwise import add_kernel
-from examples.matmul import whole_matmul_kernel
-from examples.rows import layer_norm_kernel, softmax_kernel
-from tilewright import cdiv, next_power_of_2
+from benchmarks.measure import compile_row  # noqa: E402
+from benchmarks.report import plot, table  # noqa: E402
+from benchmarks.systems import TILEWRIGHT, TRITON, installed  # noqa: E402
+from benchmarks.workloads.table import Row, all_rows  # noqa: E402
 
-RUNS = 20
-CACHE_BYTES = 256 << 20
-LOG2_E = 1.4426950408889634
-
-
-@dataclass(frozen=True)
-class Row:
-    """`amount` is in units of a billion: bytes, or floating-point operations."""
-
-    name: str
-    amount: float
-    unit: str
-    tolerance: float
-    ours: Callable[[], Any]
-    theirs: Callable[[], Any]
-    out: Any
+SECONDS, QUICK_SECONDS = 1.5, 0.3  # to time a row for
+SETS, QUICK_SETS = 3, 1
+LONGEST_STEP = 120.0  # seconds without a word from the measuring process: a kernel hangs
 
 
-def random(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
-    """Normally distributed numbers on the GPU."""
-    return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
+class Measuring:
+    """The process that measures; another is started where one was lost."""
+
+    def __init__(self, rows: Sequence[Row], *, seconds: float, sets: int, deadline: float) -> None:
+        self.pending: list[tuple[str, list[str]]] = [(row.name, []) for row in rows]
+        self.settings = {"seconds": seconds, "sets": sets}
+        self.deadline = deadline
+        self.failures: dict[tuple[str, str], str] = {}
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Each row's figures, as soon as they are there, until the deadline."""
+        while self.pending and time.monotonic() < self.deadline:
+            yield from self._run_process()
+
+    def _run_process(self) -> Iterator[dict[str, Any]]:
+        job = json.dumps({"rows": self.pending, **self.settings})
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.measure", job],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=forward, args=(process.stdout, messages), daemon=True).start()
+        name, side = self.pending[0][0], "inputs"
+        failure = ""
+        while True:
+            patience = min(LONGEST_STEP, self.deadline - time.monotonic())
+            try:
+                message = messages.get(timeout=max(0.0, patience))
+            except queue.Empty:
+                failure = failure or f"nothing happened for {patience:.0f} s"
+                process.kill()
+                process.wait()
+                break
+            if message is None:
+                process.wait()
+                break
+            if "row" in message:
+                del self.pending[0]
+                yield self._with_failures(message["row"])
+            elif "lost" in message:
+                failure = message["failure"]
+            else:
+                name, side = message["begins"], message["side"]
+        if self.pending and time.monotonic() < self.deadline:
+            self._leave_out(name, side, failure or f"ended with status {process.returncode}")
+
+    def _leave_out(self, name: str, side: str, failure: str) -> None:
+        """Go on without the side that ended the process, or without the row."""
+        say(f"{name}: {side}: the process was lost: {first_line(failure)}")
+        self.failures[name, side] = failure
+        row, left_out = self.pending[0]
+        if row == name and side in {TILEWRIGHT, TRITON} and side not in left_out:
+            self.pending[0] = (row, [*left_out, side])
+        else:
+            del self.pending[0]
+
+    def _with_failures(self, result: dict[str, Any]) -> dict[str, Any]:
+        for (name, side), failure in self.failures.items():
+            if name == result["name"] and side not in result["sides"]:
+                result["sides"][side] = {"failure": failure, "tried": []}
+        return result
 
 
-def add(size: int) -> Row:
-    x, y = random(size), random(size)
-    out = torch.empty_like(x)
-    grid = (cdiv(size, 1024),)
-    return Row(
-        f"add fp32 {size}", 12e-9 * size, "GB/s", 0.0,
-        lambda: add_kernel[grid](x, y, out, size, BLOCK=1024),
-        lambda: torch.add(x, y), out,
-    )  # fmt: skip
+def forward(stream: Any, messages: queue.Queue[dict[str, Any] | None]) -> None:
+    for line in stream:
+        if line.startswith("{"):
+            messages.put(json.loads(line))
+    messages.put(None)
 
 
-def softmax(rows: int, columns: int) -> Row:
-    x = random(rows, columns, dtype=torch.float16)
-    out = torch.empty_like(x)
-    block = next_power_of_2(columns)
-    warps = min(16, max(4, block // 1024))
-    return Row(
-        f"softmax fp16 {rows}x{columns}", 4e-9 * x.numel(), "GB/s", 2e-3,
-        lambda: softmax_kernel[rows,](
-            x, out, columns, columns, columns, BLOCK=block, num_warps=warps
-        ),
-        lambda: torch.softmax(x, 1), out,
-    )  # fmt: skip
+def compile_ahead(rows: Sequence[Row], jobs: int, deadline: float) -> None:
+    """Fill the systems' disk caches, many kernels at a time."""
+    packages = [system.package for system in installed()]
+    spawning = multiprocessing.get_context("spawn")  # the GPU's driver does not survive a fork
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawning) as pool:
+        tasks = [
+            pool.submit(compile_row, row.name, package) for row in rows for package in packages
+        ]
+        patience = max(0.0, deadline - time.monotonic())
+        done, late = concurrent.futures.wait(tasks, timeout=patience)
+        for task in late:
+            task.cancel()
+    say(f"compiled ahead for {len(done)} of {len(tasks)} pairs of row and system")
 
 
-def layer_norm(rows: int, columns: int) -> Row:
-    x = random(rows, columns, dtype=torch.bfloat16)
-    weight, bias = (random(columns, dtype=torch.bfloat16) for _ in range(2))
-    mean, rstd = (torch.empty(rows, device="cuda") for _ in range(2))
-    out = torch.empty_like(x)
-    block = next_power_of_2(columns)
-    return Row(
-        f"layer norm bf16 {rows}x{columns}", 4e-9 * x.numel(), "GB/s", 5e-2,
-        lambda: layer_norm_kernel[rows,](
-            x, weight, bias, out, mean, rstd, columns, columns, 1e-5,
-            BLOCK=block, num_warps=min(16, max(4, block // 1024)),
-        ),
-        lambda: torch.nn.functional.layer_norm(x, (columns,), weight, bias), out,
-    )  # fmt: skip
+def report_line(result: dict[str, Any]) -> str:
+    """What is said when a row is done."""
+    parts = []
+    for name, side in result["sides"].items():
+        if "rate" in side:
+            config = side["config"]
+            if isinstance(config, dict):
+                config = " ".join(f"{key}={value}" for key, value in config.items())
+            parts.append(f"{name} {side['rate']:.0f} ({config})")
+        else:
+            parts.append(f"{name}: {first_line(side['failure'])}")
+    return f"{result['name']}: {'; '.join(parts)}"
 
 
-def matmul(size: int, dtype: torch.dtype, block: tuple[int, int, int], warps: int) -> Row:
-    a, b = random(size, size, dtype=dtype), random(size, size, dtype=dtype)
-    out = torch.empty_like(a)
-    m, n, k = block
-    grid = (cdiv(size, m) * cdiv(size, n),)
-    return Row(
-        f"matmul {str(dtype)[6:]} {size} {m}x{n}x{k} {warps} warps", 2e-9 * size**3, "GFLOP/s",
-        0.02 * size**0.5,
-        lambda: whole_matmul_kernel[grid](
-            a, b, out, size, size, size, size, 1, size, 1, size, 1,
-            BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8, num_warps=warps,
-        ),
-        lambda: a @ b, out,
-    )  # fmt: skip
+def first_line(text: str) -> str:
+    """The first line of a message, and the last where that says more."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
 
 
-def attention(length: int, head: int, *, causal: bool) -> Row:
-    heads = 32
-    q, k, v = (random(heads, length, head, dtype=torch.float16) for _ in range(3))
-    out = torch.empty_like(q)
-    scale = LOG2_E / head**0.5
-    work = 4e-9 * heads * length**2 * head * (0.5 if causal else 1)
-    return Row(
-        f"attention fp16 {length} d{head}{' causal' if causal else ''}", work, "GFLOP/s", 1e-2,
-        lambda: attention_kernel[cdiv(length, 128), heads](
-            q, k, v, out, scale, length,
-            HEAD=head, BLOCK_M=128, BLOCK_N=64, CAUSAL=causal, num_warps=8,
-        ),
-        lambda: torch.nn.functional.scaled_dot_product_attention(
-            q[None], k[None], v[None], is_causal=causal
-        )[0], out,
-    )  # fmt: skip
-
-
-def rows() -> Iterator[Callable[[], Row]]:
-    yield lambda: add(1 << 28)
-    yield lambda: add(100_000_007)
-    for shape in ((65536, 1024), (16384, 4096), (8192, 8192), (4096, 12288)):
-        yield lambda shape=shape: softmax(*shape)
-    for shape in ((16384, 4096), (8192, 8192)):
-        yield lambda shape=shape: layer_norm(*shape)
-    for size in (8192, 4096):
-        for block, warps in (((128, 128, 32), 4), ((128, 128, 64), 8), ((128, 256, 64), 8)):
-            yield lambda size=size, block=block, warps=warps: matmul(
-                size, torch.bfloat16, block, warps
-            )
-    yield lambda: matmul(4096, torch.float16, (128, 128, 32), 8)
-    for head in (64, 128):
-        for causal in (False, True):
-            yield lambda head=head, causal=causal: attention(4096, head, causal=causal)
-
-
-def median_ms(functions: list[Callable[[], Any]]) -> list[float]:
-    """The median time of each function, called in turn."""
-    cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device="cuda")
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(RUNS):
-        for function, own in zip(functions, times, strict=True):
-            cache.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            function()
-            end.record()
-            torch.cuda.synchronize()
-            own.append(start.elapsed_time(end))
-    return [statistics.median(own) for own in times]
-
-
-def measure(make: Callable[[], Row]) -> str:
-    row = make()
-    began = time.perf_counter()
-    kernel = row.ours()
-    torch.cuda.synchronize()
-    compiling = time.perf_counter() - began
-    difference = (row.out.float() - row.theirs().float()).abs().max().item()
-    right = difference <= row.tolerance
-    ours, theirs = median_ms([row.ours, row.theirs])
-    rates = [row.amount / milliseconds * 1e3 for milliseconds in (ours, theirs)]
-    return (
-        f"{row.name:40} {rates[0]:9.0f} {rates[1]:9.0f} {row.unit:8}"
-        f" {theirs / ours:5.2f}x  {compiling:5.2f} s  {kernel.n_regs:3} registers"
-        f" {kernel.n_spills:4} spilled  {'right' if right else f'WRONG by {difference}'}"
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", default="", metavar="REGEX", help="rows whose name matches")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows")
+    parser.add_argument("--quick", action="store_true", help="one set of inputs, few rounds")
+    parser.add_argument("--budget", type=float, default=3600, metavar="SECONDS", help="stop then")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="to compile ahead; 0 leaves that out"
     )
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--plot", type=Path, help="draw the ratios into this file")
+    return parser.parse_args()
 
 
-def host_time() -> str:
-    """How long a launch keeps the host, for a kernel with 5 arguments."""
-    x = random(1024)
-    for _ in range(100):
-        add_kernel[1,](x, x, x, 1024, BLOCK=1024)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(1000):
-        add_kernel[1,](x, x, x, 1024, BLOCK=1024)
-    return f"host time of a launch: {(time.perf_counter() - began) * 1e3:.1f} us"
+def say(text: str) -> None:
+    print(f"[bench] {text}", file=sys.stderr, flush=True)
+
+
+def write_json(path: Path, results: Sequence[dict[str, Any]], facts: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**facts, "rows": results}, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    print(torch.cuda.get_device_name(), torch.__version__)
-    print(f"{'':40} {'ours':>9} {'torch':>9}")
-    for make in rows():
-        try:
-            print(measure(make), flush=True)
-        except Exception as error:  # noqa: BLE001 - the other rows are still worth having
-            print(f"{type(error).__name__}: {error}", flush=True)
-    print(host_time())
+    options = arguments()
+    deadline = time.monotonic() + options.budget
+    rows = [row for row in all_rows() if re.search(options.rows, row.name)]
+    if options.list:
+        print("\n".join(row.name for row in rows))
+        return
+    if not torch.cuda.is_available():
+        raise SystemExit("benchmarks/gpu.py needs a GPU, and a torch that sees it")
+    facts = {
+        "device": torch.cuda.get_device_name(),
+        "date": time.strftime("%Y-%m-%d"),
+        "torch": torch.__version__,
+        **{system.package: system.version for system in installed()},
+    }
+    print(", ".join(f"{key} {value}" for key, value in facts.items()), end="\n\n", flush=True)
+    if options.jobs:
+        compile_ahead(rows, options.jobs, deadline)
+    measuring = Measuring(
+        rows,
+        seconds=QUICK_SECONDS if options.quick else SECONDS,
+        sets=QUICK_SETS if options.quick else SETS,
+        deadline=deadline,
+    )
+    results = []
+    for result in measuring.results():
+        say(report_line(result))
+        results.append(result)
+        if options.json:
+            write_json(options.json, results, facts)
+    print(table(results))
+    if measuring.pending:
+        say(f"no time for {', '.join(name for name, _ in measuring.pending)}")
+    if options.plot and results:
+        plot(results, options.plot)
 
 
 if __name__ == "__main__":
