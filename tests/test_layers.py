@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("codegen",),
     ("emulator",),
     ("runtime",),
-    ("testing",),
+    ("testing", "tools"),
     (TOP,),
     ("kernels",),
     ("torch", "jax", "alias"),

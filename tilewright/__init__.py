@@ -7,7 +7,7 @@ run as they are.
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright import language, testing
+from tilewright import language, testing, tools
 from tilewright.errors import (
     CompileError,
     CompileTimeAssertionFailure,
@@ -57,6 +57,7 @@ __all__ = [
     "reinterpret",
     "set_num_threads",
     "testing",
+    "tools",
 ]
 
 _DRIVES_LLVM = frozenset({"get_num_threads", "set_num_threads"})
@@ -69,7 +70,6 @@ _ABSENT = {
     "compiler": "`kernel.warmup(...)` compiles without launching",
     "knobs": _SWITCHES,
     "set_allocator": "allocate the array on the host, and pass it to the kernel",
-    "tools": "`kernel.warmup(...)` compiles without launching, and its `asm` has every stage",
 }
 
 

@@ -17,6 +17,7 @@ from tilewright.frontend.definition import Definition
 from tilewright.frontend.frame import Readable
 from tilewright.frontend.nested import NestedFunction, has_nested
 from tilewright.frontend.parameters import Parameter
+from tilewright.frontend.semantic import TensorDescriptor
 from tilewright.frontend.source import SourceText
 from tilewright.frontend.statements import Visitor
 from tilewright.frontend.structure import decay, describe, key_of, leaves, rebuild, rename
@@ -24,11 +25,12 @@ from tilewright.frontend.tensor import Tensor
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Block, Function, Param
 from tilewright.ir.types import TileType
-from tilewright.ops import Call
+from tilewright.ops import Call, Padding
 
 __all__ = [
     "Argument",
     "Constant",
+    "Described",
     "Runtime",
     "call_traced",
     "combine_block",
@@ -54,7 +56,41 @@ class Constant:
     value: Any
 
 
-Argument = Runtime | Constant | tuple["Argument", ...]
+@dataclass(frozen=True)
+class Described:
+    """A tensor descriptor that the host has made; its parts are known only at the launch.
+
+    They are the base, a size for each axis, and a stride for each but the last.
+    """
+
+    base: Runtime
+    sizes: tuple[Runtime, ...]
+    strides: tuple[Runtime, ...]
+    block_shape: tuple[int, ...]
+    padding: Padding = Padding.ZERO
+    round_f32_to_tf32: bool = False
+
+    @property
+    def parts(self) -> dict[str, Runtime]:
+        """The parts in order, by the names of the parameters that they become."""
+        sizes = {f"shape.{axis}": size for axis, size in enumerate(self.sizes)}
+        strides = {f"strides.{axis}": stride for axis, stride in enumerate(self.strides)}
+        return {"base": self.base, **sizes, **strides}
+
+    def descriptor(self, parts: Sequence[Tensor]) -> TensorDescriptor:
+        """Return what the kernel sees, over the values of the parts."""
+        rank = len(self.sizes)
+        return TensorDescriptor(
+            parts[0],
+            tuple(parts[1 : rank + 1]),
+            (*parts[rank + 1 :], 1),
+            self.block_shape,
+            self.padding,
+            self.round_f32_to_tf32,
+        )
+
+
+Argument = Runtime | Constant | Described | tuple["Argument", ...]
 
 
 @dataclass
@@ -217,7 +253,8 @@ def trace(
     Args:
         function: The kernel.
         arguments: One for each parameter; those with defaults may be left out. A tuple stands for
-            a tuple argument, whose runtime items become parameters named `x.0`, `x.1`.
+            a tuple argument, whose runtime items become parameters named `x.0`, `x.1`, and a
+            `Described` for a descriptor, whose parts become `x.base`, `x.shape.0`, `x.strides.0`.
         checks_overflow: Assert that no sum, difference or product of int32 wraps.
 
     Returns:
@@ -236,6 +273,9 @@ def trace(
             )
         if isinstance(argument, Constant):
             return unwrap(argument.value)
+        if isinstance(argument, Described):
+            parts = argument.parts.items()
+            return argument.descriptor([value_of(part, f"{name}.{n}") for n, part in parts])
         param = Param(argument.type, name, argument.divisible_by)
         params.append(param)
         return Tensor(param)

@@ -3,7 +3,9 @@
 The rules are Triton's. An int is a constant where it is 1, else i32, i64 or u64 by its range, and
 it matters whether 16 divides it; a float is fp32; an array is a pointer, and it matters whether 16
 divides its address; `None`, functions and the values of `tl.constexpr` parameters are constants;
-tuples go item by item. An annotation (`n: tl.int64`, `x_ptr: "*fp32"`) fixes the type.
+tuples go item by item, and tensor descriptors part by part: an address, sizes and strides, while
+the shape of the block is a constant. An annotation (`n: tl.int64`, `x_ptr: "*fp32"`) fixes the
+type.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from tilewright.errors import LaunchError, Location
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.frontend.parameters import Parameter
 from tilewright.frontend.tensor import Tensor
-from tilewright.frontend.trace import Constant, Runtime
+from tilewright.frontend.trace import Constant, Described, Runtime
 from tilewright.interpreter import FIRST_PAGE_BYTES
 from tilewright.ir.types import DTYPES, DType, ElementType, Kind, PointerType, TileType
+from tilewright.ops.descriptor import Padding
 from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.constants import constant_text, is_function, type_text
+from tilewright.runtime.tensor_descriptor import TensorDescriptor, checked_view
 from tilewright.runtime.wrappers import MockTensor
 
 __all__ = [
@@ -173,6 +177,8 @@ def _by_value(
         return _constant(name, value)
     if isinstance(value, tuple):
         return _tuple(name, value)
+    if isinstance(value, TensorDescriptor):
+        return _descriptor(name, value, const=const)
     view = view_array(value, name)
     if view is None:
         raise _refused(name, value)
@@ -220,6 +226,45 @@ def _tuple(name: str, value: tuple[Any, ...]) -> Argument:
     key: Hashable = f"{type_text(kind)}({', '.join(map(str, keys))})" if is_text else (kind, keys)
     specialization = Specialization(kind(*traced) if kind is not tuple else traced, key)
     return Argument(name, specialization, value, items=items)
+
+
+def _descriptor(name: str, value: TensorDescriptor, *, const: bool) -> Argument:
+    """Take a descriptor as its parts, all of which bear its name; none depends on their values."""
+    view = checked_view(value, name)
+    traced = _described(
+        _pointer_type(view.dtype, const),
+        tuple(map(int, value.block_shape)),
+        Padding(value.padding),
+        bool(value.round_f32_to_tf32),
+    )
+    specializations = list(map(_known_part, traced.parts.values()))
+    numbers = [view.address, *map(int, value.shape), *map(int, value.strides[:-1])]
+    items = [Argument(name, *pair) for pair in zip(specializations, numbers, strict=True)]
+    items[0].view = view
+    key = f"descriptor({traced.base.type}{list(traced.block_shape)}:{traced.padding}"
+    key += f"{':tf32' * traced.round_f32_to_tf32})"
+    return Argument(name, Specialization(traced, key), value, items=tuple(items))
+
+
+@functools.lru_cache(maxsize=256)
+def _described(
+    pointer: PointerType, block_shape: tuple[int, ...], padding: Padding, rounds: bool
+) -> Described:
+    rank = len(block_shape)
+    elements = max(1, _ALIGNMENT // pointer.element_ty.itemsize)
+    return Described(
+        Runtime(TileType(pointer), _ALIGNMENT),
+        (Runtime(TileType(DTYPES["i32"])),) * rank,
+        (Runtime(TileType(DTYPES["i64"]), elements),) * (rank - 1),
+        block_shape,
+        padding,
+        rounds,
+    )
+
+
+def _known_part(part: Runtime) -> Specialization:
+    """Return the specialization of a part of a descriptor, whose key is that of the whole."""
+    return Specialization(part, "")
 
 
 @functools.lru_cache(maxsize=256)
@@ -383,7 +428,7 @@ def _refused(name: str, value: Any) -> LaunchError:
         case _ if hasattr(value, "__array__"):
             hint = "pass the array itself: `np.asarray(value)`"
         case _:
-            hint = "arrays, tensors, ints, floats, bools, None and tuples of these are taken"
+            hint = "arrays, descriptors, ints, floats, bools, None and tuples of these are taken"
     return LaunchError(f"`{name}`: a kernel cannot take {what}", hint=hint)
 
 

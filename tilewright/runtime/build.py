@@ -14,7 +14,7 @@ from tilewright import env
 from tilewright.codegen.cpu.compile import generate
 from tilewright.codegen.llvm import assembly, compile_to_object
 from tilewright.errors import CompileError, Location
-from tilewright.frontend.trace import Runtime, trace
+from tilewright.frontend.trace import Described, Runtime, trace
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.passes.accessed_parameters import accessed_parameters
@@ -145,6 +145,8 @@ def _owners(request: Request) -> list[str]:
 def _count_runtime(traced: Any) -> int:
     if isinstance(traced, tuple):
         return sum(map(_count_runtime, traced))
+    if isinstance(traced, Described):
+        return len(traced.parts)
     return isinstance(traced, Runtime)
 
 

@@ -13,7 +13,7 @@ from tilewright.frontend.context import Evaluated
 from tilewright.frontend.eager import run_eagerly
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.tensor import Tensor
-from tilewright.frontend.trace import Constant
+from tilewright.frontend.trace import Constant, Described
 from tilewright.interpreter import Interpreter, MemoryRegion
 from tilewright.ir.types import PointerType, TileType
 from tilewright.runtime.arguments import Argument, leaves, require_memory
@@ -69,10 +69,12 @@ def _region(argument: Argument) -> MemoryRegion | None:
 
 
 def _evaluated(argument: Argument) -> Any:
-    """What the kernel's body sees: a scalar tile, a constant, or a tuple of these."""
+    """What the kernel's body sees: a scalar tile, a constant, or a bundle of these."""
     traced = argument.specialization.traced
     if isinstance(traced, Constant):
         return traced.value
+    if isinstance(traced, Described):
+        return traced.descriptor(list(map(_evaluated, argument.items)))
     element = argument.specialization.element
     if element is None:
         return same_tuple(traced, map(_evaluated, argument.items))

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import LaunchError
+from tilewright.runtime.tensor_descriptor import TensorDescriptor
 from tilewright.runtime.wrappers import TensorWrapper
 
 __all__ = ["Snapshot", "zero"]
 
 
 class Snapshot:
-    """The elements of some arrays, by parameter name; tuples are looked into.
+    """The elements of some arrays, by parameter name; tuples and descriptors are looked into.
 
     Raises `LaunchError` for an array whose elements cannot be copied.
     """
@@ -52,6 +53,8 @@ def _memories(name: str, value: Any) -> Iterator[Any]:
         return
     if value is None or isinstance(value, bool | int | float):
         return
+    if isinstance(value, TensorDescriptor):
+        value = value.base
     memory = _copyable(name, value)
     if not isinstance(memory, np.ndarray) or memory.flags.writeable:
         yield memory
