@@ -14,6 +14,20 @@ OFFSETS = [(0, 0), (2, 4), (-3, 12), (7, -5), (8, 0), (0, 20), (-8, 0), (0, -16)
 FAR = [(2**31 - 1, 0), (0, 2**31 - 4), (-(2**31), -(2**31))]
 
 
+@pytest.fixture(params=["eager", "cpu", "sm_80"])
+def everywhere(request):
+    """`everywhere(kernel, grid, ...)`: as Python, on the CPU, on an emulated GPU."""
+
+    def run(kernel, grid, *args, **named):
+        launcher = kernel.debug if request.param == "eager" else kernel
+        if request.param != "sm_80":
+            return launcher[grid](*args, **named)
+        with tw.emulate(request.param, races=True):
+            return launcher[grid](*args, **named)
+
+    return run
+
+
 @tw.jit
 def move(x_ptr, y_ptr, i, j, p, q, M, N, stride, PADDING: tl.constexpr):
     x = tl.make_tensor_descriptor(x_ptr, [M, N], [stride, 1], [8, 16], PADDING)
@@ -22,19 +36,19 @@ def move(x_ptr, y_ptr, i, j, p, q, M, N, stride, PADDING: tl.constexpr):
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
-def test_blocks_across_the_ends(launch, padding):
+def test_blocks_across_the_ends(everywhere, padding):
     memory = np.random.default_rng(0).random((9, 24), dtype=np.float32)
     x = memory[:, :19]  # rows with something behind them that is not of the array
     for load_at in OFFSETS + FAR:
         result = np.zeros_like(memory)
-        launch(move, (1,), memory, result, *load_at, 0, 0, *x.shape, 24, PADDING=padding)
+        everywhere(move, (1,), memory, result, *load_at, 0, 0, *x.shape, 24, PADDING=padding)
         block = load_block(x, load_at, (8, 16), 0 if padding == "zero" else np.nan)
         expected = np.zeros_like(memory)
         store_block(expected[:, :19], (0, 0), block)
         assert np.array_equal(result, expected, equal_nan=True), load_at
     for store_at in OFFSETS + FAR:
         result, expected = np.zeros_like(memory), np.zeros_like(memory)
-        launch(move, (1,), memory, result, 0, 0, *store_at, *x.shape, 24, PADDING=padding)
+        everywhere(move, (1,), memory, result, 0, 0, *store_at, *x.shape, 24, PADDING=padding)
         store_block(expected[:, :19], store_at, load_block(x, (0, 0), (8, 16)))
         assert np.array_equal(result, expected), store_at
 
@@ -46,13 +60,13 @@ def load_of_rank(x_ptr, y_ptr, shape, strides, offsets, BLOCK: tl.constexpr, SIZ
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
-def test_every_rank(launch, rank):
+def test_every_rank(everywhere, rank):
     shape, block = (3, 2, 5, 3, 12)[-rank:], (2, 4, 2, 2, 8)[-rank:]
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     strides = tuple(s // 4 for s in x.strides)
     for offsets in ([1] * rank, [-1, 0, 3, 2, 8][-rank:]):
         result = np.zeros(block, np.int32)
-        launch(
+        everywhere(
             load_of_rank, (1,), x, result, shape, strides, tuple(offsets),
             BLOCK=block, SIZE=result.size,
         )  # fmt: skip
@@ -67,13 +81,13 @@ def copy_of_type(x_ptr, y_ptr, N, PADDING: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_every_type(launch, dtype):
+def test_every_type(everywhere, dtype):
     if dtype.name == "fp8e4b15":
         return  # NumPy has no arrays of it
     x = np.arange(20).astype(np.float32).astype(dtype.numpy)
     for padding in ("zero", "nan") if dtype.is_floating() else ("zero",):
         result = np.ones(16, dtype.numpy)
-        launch(copy_of_type, (1,), x, result, 20, PADDING=padding)
+        everywhere(copy_of_type, (1,), x, result, 20, PADDING=padding)
         expected = load_block(x, (10,), (16,), 0 if padding == "zero" else np.nan)
         assert np.array_equal(result.astype(np.float32), expected.astype(np.float32), True)
 
@@ -87,7 +101,7 @@ def pick_rows(x_ptr, y_ptr, rows_ptr, column, M, N, ROWS: tl.constexpr, COLUMNS:
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint32])
-def test_gather_and_scatter(launch, dtype):
+def test_gather_and_scatter(everywhere, dtype):
     x = np.random.default_rng(0).integers(-99, 99, (20, 16)).astype(np.int16)
     rows = np.array([3, 19, 0, 20, 7, 2**15 - 1, 5, 4]).astype(dtype)
     if dtype != np.uint32:
@@ -96,7 +110,7 @@ def test_gather_and_scatter(launch, dtype):
         rows[4] = 2**32 + 1  # not row 1
     for column in (0, 8, -8):
         result, expected = np.zeros_like(x), np.zeros_like(x)
-        launch(pick_rows, (1,), x, result, rows, column, 20, 16, ROWS=8, COLUMNS=16)
+        everywhere(pick_rows, (1,), x, result, rows, column, 20, 16, ROWS=8, COLUMNS=16)
         for row in rows.tolist():
             block = load_block(x, (row, column), (1, 16)) + np.int16(1)
             store_block(expected, (row, column), block)
@@ -130,14 +144,14 @@ COMBINE = {
 
 @pytest.mark.parametrize("kind", COMBINE)
 @pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float32, np.float16])
-def test_atomics(launch, kind, dtype):
+def test_atomics(everywhere, kind, dtype):
     if kind in {"and", "or", "xor"} and np.dtype(dtype).kind == "f":
         return
     rng = np.random.default_rng(0)
     x, y = (rng.integers(0, 99, shape).astype(dtype) for shape in ((6, 8), (4, 8)))
     for at in ((1, 0), (-2, 4), (4, -3)):
         result, expected = x.copy(), x.copy()
-        launch(combine, (1,), result, y, *at, 6, 8, KIND=kind)
+        everywhere(combine, (1,), result, y, *at, 6, 8, KIND=kind)
         store_block(expected, at, y, COMBINE[kind])
         assert np.array_equal(result, expected)
 
@@ -149,18 +163,18 @@ def with_wide_numbers(x_ptr, y_ptr, i, M, N):
     tl.store_tensor_descriptor(y, [0, 0], tl.load_tensor_descriptor(x, [i, i.to(tl.int16)]))
 
 
-def test_numbers_of_any_width(launch):
+def test_numbers_of_any_width(everywhere):
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     for i in (3, 2**40 + 3, -(2**40) + 3):
         result = np.ones((4, 4), np.float32)
-        launch(with_wide_numbers, (1,), x, result, i, 8, 8)
+        everywhere(with_wide_numbers, (1,), x, result, i, 8, 8)
         assert np.array_equal(result, load_block(x, (i, 3), (4, 4)))
 
 
-def test_a_size_below_zero_is_none(launch):
+def test_a_size_below_zero_is_none(everywhere):
     result = np.ones((9, 24), np.float32)
     x = np.ones((9, 24), np.float32)
-    launch(move, (1,), x, result, 0, 0, 0, 0, -5, 24, 24, PADDING="zero")
+    everywhere(move, (1,), x, result, 0, 0, 0, 0, -5, 24, 24, PADDING="zero")
     assert (result == 1).all()
 
 
@@ -191,10 +205,10 @@ def chosen(x_ptr, y_ptr, n, swap):
             pair = (source, target)
 
 
-def test_descriptors_in_calls_tuples_loops_and_branches(launch):
+def test_descriptors_in_calls_tuples_loops_and_branches(everywhere):
     for swap in (False, True):
         x, y = np.arange(20, dtype=np.float32), np.zeros(20, np.float32)
-        launch(chosen, (1,), x, y, 20, swap)
+        everywhere(chosen, (1,), x, y, 20, swap)
         expected_x, expected_y = np.arange(20, dtype=np.float32), np.zeros(20, np.float32)
         pair = (expected_x, expected_y)
         for i in (0, 8, 16):
@@ -218,9 +232,9 @@ def attributes(x_ptr, y_ptr, n):
     tl.store(y_ptr + 1, x.strides[0])
 
 
-def test_what_a_descriptor_says_of_itself(launch):
+def test_what_a_descriptor_says_of_itself(everywhere):
     y = np.zeros(2, np.int32)
-    launch(attributes, (1,), np.zeros((8, 16), np.float16), y, 8)
+    everywhere(attributes, (1,), np.zeros((8, 16), np.float16), y, 8)
     assert y.tolist() == [16, 16]
 
 

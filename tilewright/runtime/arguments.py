@@ -229,42 +229,55 @@ def _tuple(name: str, value: tuple[Any, ...]) -> Argument:
 
 
 def _descriptor(name: str, value: TensorDescriptor, *, const: bool) -> Argument:
-    """Take a descriptor as its parts, all of which bear its name; none depends on their values."""
+    """Take a descriptor as its parts, all of which bear its name.
+
+    Of their values it matters only whether 16 bytes divide the last size: then they may be accessed
+    16 at a time.
+    """
     view = checked_view(value, name)
+    shape = list(map(int, value.shape))
     traced = _described(
         _pointer_type(view.dtype, const),
         tuple(map(int, value.block_shape)),
         Padding(value.padding),
-        bool(value.round_f32_to_tf32),
+        has_whole_rows=shape[-1] * view.dtype.itemsize % _ALIGNMENT == 0,
+        round_f32_to_tf32=bool(value.round_f32_to_tf32),
     )
-    specializations = list(map(_known_part, traced.parts.values()))
-    numbers = [view.address, *map(int, value.shape), *map(int, value.strides[:-1])]
-    items = [Argument(name, *pair) for pair in zip(specializations, numbers, strict=True)]
+    numbers = [view.address, *shape, *map(int, value.strides[:-1])]
+    items = tuple(
+        Argument(name, Specialization(part, str(part.type)), number)
+        for part, number in zip(traced.parts.values(), numbers, strict=True)
+    )
     items[0].view = view
-    key = f"descriptor({traced.base.type}{list(traced.block_shape)}:{traced.padding}"
-    key += f"{':tf32' * traced.round_f32_to_tf32})"
-    return Argument(name, Specialization(traced, key), value, items=tuple(items))
+    return Argument(name, Specialization(traced, _key_of_descriptor(traced)), value, items=items)
+
+
+def _key_of_descriptor(traced: Described) -> str:
+    marks = f":{traced.padding}" if traced.padding is not Padding.ZERO else ""
+    marks += ":16" * (traced.sizes[-1].divisible_by > 1) + ":tf32" * traced.round_f32_to_tf32
+    return f"descriptor({traced.base.type}{list(traced.block_shape)}){marks}"
 
 
 @functools.lru_cache(maxsize=256)
 def _described(
-    pointer: PointerType, block_shape: tuple[int, ...], padding: Padding, rounds: bool
+    pointer: PointerType,
+    block_shape: tuple[int, ...],
+    padding: Padding,
+    *,
+    has_whole_rows: bool,
+    round_f32_to_tf32: bool,
 ) -> Described:
-    rank = len(block_shape)
+    number, stride = TileType(DTYPES["i32"]), TileType(DTYPES["i64"])
     elements = max(1, _ALIGNMENT // pointer.element_ty.itemsize)
+    others = len(block_shape) - 1
     return Described(
         Runtime(TileType(pointer), _ALIGNMENT),
-        (Runtime(TileType(DTYPES["i32"])),) * rank,
-        (Runtime(TileType(DTYPES["i64"]), elements),) * (rank - 1),
+        (*[Runtime(number)] * others, Runtime(number, elements if has_whole_rows else 1)),
+        (Runtime(stride, elements),) * others,
         block_shape,
         padding,
-        rounds,
+        round_f32_to_tf32,
     )
-
-
-def _known_part(part: Runtime) -> Specialization:
-    """Return the specialization of a part of a descriptor, whose key is that of the whole."""
-    return Specialization(part, "")
 
 
 @functools.lru_cache(maxsize=256)

@@ -120,10 +120,12 @@ class Autotuner:
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile for every configuration without launching; return the kernels."""
-        return [
-            self.fn.warmup(*args, grid=grid, **kwargs, **config.all_kwargs())
-            for config in self._pruned(self._call(args, kwargs, grid))
-        ]
+        call = self._call(args, kwargs, grid)
+        kernels = []
+        for config in self._pruned(call):
+            call.set_blocks(config)
+            kernels.append(self.fn.warmup(*args, grid=grid, **kwargs, **config.all_kwargs()))
+        return kernels
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Call:
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}

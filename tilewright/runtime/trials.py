@@ -15,6 +15,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.snapshot import Snapshot, zero
+from tilewright.runtime.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -44,6 +45,12 @@ class Call:
     def arguments(self, config: Config) -> dict[str, Any]:
         """Return all arguments by name, those of a configuration included."""
         return {**self.named, **config.all_kwargs()}
+
+    def set_blocks(self, config: Config) -> None:
+        """Prepare compiling for a configuration: its hook may set the blocks of descriptors."""
+        has_descriptors = any(isinstance(v, TensorDescriptor) for v in self.named.values())
+        if config.pre_hook is not None and has_descriptors:
+            config.pre_hook(self.arguments(config))
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,7 @@ class Trials:
         started: dict[Config, Callable[[], Any]] = {}
         for config in configs:
             with self._trial(config):
+                self.call.set_blocks(config)
                 kwargs = {**self.call.kwargs, **config.all_kwargs()}
                 if self.executor is None:
                     kernels[config] = self.fn.warmup(*self.call.args, grid=None, **kwargs)
