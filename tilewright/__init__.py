@@ -21,7 +21,12 @@ from tilewright.runtime.config import Config
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.emulated import emulate
 from tilewright.runtime.heuristics import Heuristics, heuristics
-from tilewright.runtime.host_functions import cdiv, constexpr_function, next_power_of_2
+from tilewright.runtime.host_functions import (
+    cdiv,
+    constexpr_function,
+    next_power_of_2,
+    set_allocator,
+)
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 from tilewright.spelling import unknown_name
@@ -55,6 +60,7 @@ __all__ = [
     "language",
     "next_power_of_2",
     "reinterpret",
+    "set_allocator",
     "set_num_threads",
     "testing",
     "tools",
@@ -69,7 +75,6 @@ _ABSENT = {
     "compile": "`kernel.warmup(...)` compiles without launching",
     "compiler": "`kernel.warmup(...)` compiles without launching",
     "knobs": _SWITCHES,
-    "set_allocator": "allocate the array on the host, and pass it to the kernel",
 }
 
 

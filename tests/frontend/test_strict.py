@@ -7,11 +7,13 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.kernels import attention, elementwise, layer_norm, matmul
+from tests.kernels import attention, descriptors, elementwise, layer_norm, matmul
 from tilewright.errors import CompileError
 from tilewright.runtime.jit import JITFunction
 
 HEAD = "def body(out_ptr, n, x):\n    t = tl.arange(0, 4)\n"
+
+DESCRIPTOR = "d = tl.make_tensor_descriptor(out_ptr, [n], [1], [4])"
 
 # What is refused, by what the message says; the last line is the one at fault.
 EXTENSIONS = {
@@ -43,6 +45,8 @@ EXTENSIONS = {
     "exp of fp16": "y = tl.exp(x.to(tl.float16))",
     "a conversion of i32 to fp8e5": "y = n.to(tl.float8e5)",
     "sort along another axis": "y = tl.sort(t[:, None], 0)",
+    "atomic_min of fp32": f"{DESCRIPTOR}\nd.atomic_min([0], tl.zeros((4,), tl.float32))",
+    "an offset of i64": f"{DESCRIPTOR}\ny = d.load([n.to(tl.int64)])",
 }
 
 
@@ -91,7 +95,7 @@ def test_without_it_they_are_allowed():
 
 KERNELS = [
     value
-    for module in (attention, elementwise, layer_norm, matmul)
+    for module in (attention, descriptors, elementwise, layer_norm, matmul)
     for value in vars(module).values()
     if isinstance(value, JITFunction)
 ]

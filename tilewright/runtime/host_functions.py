@@ -1,4 +1,4 @@
-"""Functions of plain Python that kernels may call on compile-time values, and hosts on numbers."""
+"""What hosts and, on compile-time values, kernels may call: plain Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import tilewright.language as tl
 from tilewright.frontend.constexpr import unwrap
 
-__all__ = ["cdiv", "constexpr_function", "next_power_of_2"]
+__all__ = ["cdiv", "constexpr_function", "next_power_of_2", "set_allocator"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,3 +56,12 @@ def next_power_of_2(n: Any) -> int:
     """
     number = int(n)
     return 1 << (number - 1).bit_length() if number > 0 else 0
+
+
+def set_allocator(allocator: Callable[[int, int, int | None], Any]) -> None:
+    """Accept what Triton's descriptors get memory from; here they need none, so it is not called.
+
+    >>> set_allocator(lambda size, alignment, stream: bytearray(size))
+    """
+    if not callable(allocator):
+        raise TypeError(f"set_allocator takes a function, not {type(allocator).__name__}")

@@ -289,8 +289,8 @@ def _offsets(name: str, descriptor: TensorDescriptor, offsets: Any) -> tuple[Ten
     if len(items) != rank:
         fail(f"{name}: expected {rank} offsets, got {len(items)}")
     tensors = tuple(_scalar(item, f"{name}: offsets") for item in items)
-    for tensor in tensors:
-        if tensor.dtype in {_I64, DTYPES["u64"]} and constant_array(tensor.value) is None:
+    for item, tensor in zip(items, tensors, strict=True):
+        if isinstance(item, Tensor) and tensor.dtype in {_I64, DTYPES["u64"]}:
             extension(f"{name}: an offset of {tensor.dtype}", "convert it with .to(tl.int32)")
     return tuple(map(_narrowed, tensors))
 
