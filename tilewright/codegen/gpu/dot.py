@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.code import Code, Element, dtype, llvm_type
+from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.words import to_words
 from tilewright.errors import Unsupported
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import DType
-from tilewright.layout import LinearLayout, register_copies
+from tilewright.layout import LinearLayout
 
 __all__ = ["MatrixMachine", "multiply"]
 
-_WORD_BITS = 32
 _ROWS, _COLUMNS = 16, 8  # of the accumulator of one instruction
 
 
@@ -53,10 +53,11 @@ def _by_matrices(
     puller: Puller, machine: MatrixMachine, op: ops.Dot, plan: ProductShape
 ) -> list[str]:
     """All tiles of the accumulator for a step along k, before the next step."""
-    a = _Operand(puller, machine, op.a, plan.a, plan, (_ROWS, plan.depth))
-    b = _Operand(puller, machine, op.b, plan.b, plan, (plan.depth, _COLUMNS))
+    prepare = functools.partial(machine.operand_word, plan.element)
+    a = Fragments(puller, op.a, plan.a, (_ROWS, plan.depth), prepare)
+    b = Fragments(puller, op.b, plan.b, (plan.depth, _COLUMNS), prepare)
     sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
-    tiles = _tiles(plan.accumulator, (_ROWS, _COLUMNS))
+    tiles = instruction_tiles(plan.accumulator, (_ROWS, _COLUMNS))
     with puller.lazily():
         for k in sorted({k for _, k in a.tiles}):
             for (row, column), registers in tiles.items():
@@ -65,50 +66,6 @@ def _by_matrices(
                 for register, text in zip(registers, new, strict=True):
                     sums[register] = text
     return sums
-
-
-def _tiles(layout: LinearLayout, tile: tuple[int, int]) -> dict[tuple[int, int], list[int]]:
-    """The registers of each tile of one instruction, in the order of the layout."""
-    tiles: dict[tuple[int, int], list[int]] = {}
-    for register, first in enumerate(register_copies(layout)):
-        if register == first:
-            row, column = layout(register=register).values()
-            corner = row // tile[0] * tile[0], column // tile[1] * tile[1]
-            tiles.setdefault(corner, []).append(register)
-    return tiles
-
-
-class _Operand:
-    """The words of an operand for each instruction, written when they are first asked for."""
-
-    def __init__(
-        self,
-        puller: Puller,
-        machine: MatrixMachine,
-        value: Value,
-        layout: LinearLayout,
-        plan: ProductShape,
-        tile: tuple[int, int],
-    ) -> None:
-        self.puller, self.machine, self.value = puller, machine, value
-        self.layout, self.plan = layout, plan
-        self.tiles = _tiles(layout, tile)
-        self._words: dict[tuple[int, int], list[str]] = {}
-
-    def __getitem__(self, corner: tuple[int, int]) -> list[str]:
-        if corner not in self._words:
-            self._words[corner] = self._pack(self.tiles[corner])
-        return self._words[corner]
-
-    def _pack(self, registers: list[int]) -> list[str]:
-        kind = self.value.type.element
-        texts = [self.puller.pull(self.value, self.layout, r).text for r in registers]
-        packed = max(1, _WORD_BITS // kind.primitive_bitwidth)
-        words = []
-        for first in range(0, len(texts), packed):
-            (word,) = to_words(self.puller.code, texts[first : first + packed], kind, _WORD_BITS)
-            words.append(self.machine.operand_word(self.plan.element, word))
-        return words
 
 
 # -- multiplying and adding -----------------------------------------------------------------------

@@ -34,7 +34,7 @@ class GpuMachine(Protocol):
     def shuffle_xor(self, word: str, mask: int) -> str:
         """Return the word of the lane whose number differs by `mask`."""
 
-    def shuffle_from(self, word: str, lane: str) -> str:
+    def shuffle_from(self, word: str, lane: str, level: int | None = None) -> str:
         """Return the word of another lane."""
 
     def masked_load(

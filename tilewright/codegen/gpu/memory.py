@@ -57,6 +57,22 @@ class GlobalMemory:
         copies = register_copies(layout)
         puller.residents[op] = Resident(layout, tuple(elements[first] for first in copies))
 
+    def copy(self, op: ops.Load, tile: SharedTile) -> None:
+        """Start copying the tile of a load to shared memory; zeros arrive where it is masked."""
+        puller, memory = self.puller, tile.memory
+        layout = self.placement.of_access(op)
+        puller.shared.before_access(op.pointer, writes=False)
+        item_bytes = memory.element_bits // 8
+        offsets = layout.relative_to(memory.layout)
+        columns = [c * item_bytes for c in offsets.columns_of("lane", "warp")]
+        for group in self._groups(op, layout):
+            constant = offsets(register=group[0])["offset"] * item_bytes
+            place = puller.threads.offset(columns, constant)
+            to = self.code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {place.text}")
+            address, mask = self._place(op, layout, group)
+            flag = None if mask is None else mask.text
+            self.machine.copy_to_shared(to, address, len(group) * item_bytes, flag)
+
     def store(self, op: ops.Store) -> None:
         """Store a tile; of places that hold the same element one stores it."""
         puller = self.puller

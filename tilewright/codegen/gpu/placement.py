@@ -19,7 +19,7 @@ from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.uses import Uses, defining_op
 from tilewright.errors import InternalError
 from tilewright.ir.core import Function, Op, Param, Value
-from tilewright.layout import LinearLayout
+from tilewright.layout import LinearLayout, contiguous_elements
 from tilewright.layout.blocked import blocked, slice_of
 from tilewright.ops.memory import pointee
 from tilewright.passes.axis_info import AxisInfo
@@ -122,6 +122,13 @@ class Placement:
     def of_elements(self, value: Value) -> LinearLayout:
         """Return where all elements of a tile are best computed."""
         return self._wanted(value) or self._default(value)
+
+    def order_of_elements(self, value: Value) -> tuple[int, ...]:
+        """Return the axes of a tile, those along which its threads hold more elements first."""
+        layout = self.of_elements(value)
+        axes = range(len(value.shape))
+        runs = [contiguous_elements(layout, axis) for axis in axes]
+        return tuple(sorted(axes, key=lambda axis: (-runs[axis], -axis)))
 
     def of_reduction(self, op: ops.Reduce) -> LinearLayout:
         """Return where the inputs of a reduction are combined.

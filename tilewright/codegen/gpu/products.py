@@ -10,13 +10,20 @@ from tilewright.codegen.code import dtype
 from tilewright.codegen.gpu.views import padded
 from tilewright.layout import LinearLayout
 from tilewright.layout.blocked import axis_names, blocked
-from tilewright.layout.nvidia import mma_accumulator, mma_operand
+from tilewright.layout.nvidia import (
+    mma_accumulator,
+    mma_operand,
+    wgmma_accumulator,
+    wgmma_operand,
+)
 from tilewright.target import NvidiaTarget
 
 __all__ = ["ProductShape", "product_of"]
 
 _ROWS, _COLUMNS = 16, 8  # of the accumulator of mma.sync
 _DEPTH_BITS = 256  # along k, an instruction takes 32 bytes
+_WARPGROUP, _GROUP_ROWS, _WARP_ROWS = 4, 64, 16  # of `wgmma`: warps, and rows of the accumulator
+_LEAST_COLUMNS, _MOST_COLUMNS = 16, 256
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class ProductShape:
 
     `element` names the type that a matrix instruction multiplies, "" for multiplying and adding
     element by element. `depth` is the number of elements along k that one instruction takes.
+    `columns` is the number of columns of an instruction of four warps, which reads B from shared
+    memory; 0 says that the instructions are of one warp each. `warps` are those along m and n.
     """
 
     element: str
@@ -32,6 +41,8 @@ class ProductShape:
     accumulator: LinearLayout
     a: LinearLayout
     b: LinearLayout
+    columns: int = 0
+    warps: tuple[int, int] = (1, 1)
 
 
 def product_of(op: ops.Dot, target: NvidiaTarget, num_warps: int, *, chained: bool) -> ProductShape:
@@ -47,6 +58,10 @@ def product_of(op: ops.Dot, target: NvidiaTarget, num_warps: int, *, chained: bo
     depth = _DEPTH_BITS // bits
     if not element or op.acc.type.rank != 2 or m < _ROWS or n < _COLUMNS or k < depth:
         return _scalar_product(op, target.warp_size, num_warps)
+    if target.has_wgmma and op.a.shape[-1] == k:
+        grouped = _warpgroup_warps(m, n, num_warps, chained=chained)
+        if grouped is not None:
+            return _warpgroup_product(element, depth, (m, n, k), grouped, bits)
     warps = _warps(m, n, num_warps, chained=chained)
     return ProductShape(
         element,
@@ -54,6 +69,41 @@ def product_of(op: ops.Dot, target: NvidiaTarget, num_warps: int, *, chained: bo
         mma_accumulator((m, n), warps),
         mma_operand((m, k), 0, warps, bits),
         mma_operand((k, n), 1, warps, bits),
+        warps=warps,
+    )
+
+
+def _warpgroup_warps(
+    m: int, n: int, num_warps: int, *, chained: bool
+) -> tuple[int, int] | None:
+    """Spread warpgroups of 64 rows: along m first, where rows are to stay in a warp or are many."""
+    if num_warps % _WARPGROUP or m < _GROUP_ROWS:
+        return None
+    along_m, along_n = _WARPGROUP, 1
+    while along_m * along_n < num_warps:
+        fits_m, fits_n = m >= 2 * _WARP_ROWS * along_m, n >= 2 * _LEAST_COLUMNS * along_n
+        if fits_m and (chained or m // along_m * _WARPGROUP >= _GROUP_ROWS):
+            along_m *= 2
+        elif fits_n:
+            along_n *= 2
+        else:
+            return None
+    return along_m, along_n
+
+
+def _warpgroup_product(
+    element: str, depth: int, sizes: tuple[int, int, int], warps: tuple[int, int], bits: int
+) -> ProductShape:
+    m, n, k = sizes
+    columns = min(_MOST_COLUMNS, n // warps[1])
+    return ProductShape(
+        element,
+        depth,
+        wgmma_accumulator((m, n), warps, columns),
+        wgmma_operand((m, k), warps, bits),
+        mma_operand((k, n), 1, (1, warps[0] * warps[1]), bits),
+        columns,
+        warps,
     )
 
 

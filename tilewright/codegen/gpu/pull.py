@@ -24,9 +24,11 @@ from tilewright.codegen.gpu.moved import goes_through_memory, moved_elements
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.remainder import remainder
 from tilewright.codegen.gpu.shared import Shared
+from tilewright.codegen.gpu.shared_area import SharedArea
+from tilewright.codegen.gpu.shared_tile import SharedTile
 from tilewright.codegen.gpu.threads import Threads, register_offset, thread_columns
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
-from tilewright.codegen.gpu.words import moved_bits
+from tilewright.codegen.gpu.words import from_words, moved_bits
 from tilewright.codegen.uses import Uses
 from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
@@ -55,6 +57,7 @@ class Puller:
         self.shared = Shared(code, machine)
         self.scalars: dict[Value, Element] = {}
         self.residents: dict[Value, Resident] = {}
+        self.tiles: dict[Value, SharedTile] = {}
         self._staged: dict[tuple[Value, LinearLayout], Staged | None] | None = None
         self._pulled: dict[Value, list[LinearLayout]] = {}
 
@@ -86,7 +89,44 @@ class Puller:
         registers = range(layout.input_size("register"))
         return tuple(self.pull(value, layout, register) for register in registers)
 
+    def tile_of(self, value: Value) -> SharedTile | None:
+        """Return where a value lies in shared memory, if it does."""
+        if isinstance(value, ops.Permute) and value.order == (1, 0):
+            tile = self.tile_of(value.x)
+            return tile.transposed() if tile is not None else None
+        return self.tile_of(value.x) if isinstance(value, ops.Hint) else self.tiles.get(value)
+
+    def _from_tile(
+        self, value: Value, tile: SharedTile, layout: LinearLayout, register: int
+    ) -> Element:
+        """Load the registers of one move, of which one is asked for."""
+        access = tile.memory.access(layout, ldmatrix=self.machine.has_ldmatrix)
+        move = next(move for move in access.moves if register in move.registers)
+        area = SharedArea(self, tile.start, tile.memory.element_bits)
+        texts = area.load(access, move)
+        level, element = self.code.level, value.type.element
+        found = None
+        for number, text in zip(move.registers, texts, strict=True):
+            (held,) = from_words(self.code, [text], element, tile.memory.element_bits, 1)
+            loaded = self.code.remember((value, layout, number), Element(held, 1, level))
+            found = loaded if number == register else found
+        assert found is not None
+        return found
+
+    def warp_number(self) -> str:
+        """Return the number of the warp, which all its threads know to be the same."""
+        known = self.code.lookup("warp number")
+        if known is None:
+            shift = self.machine.warp_size.bit_length() - 1
+            own = self.code.assign(f"lshr i32 {self.threads.number}, {shift}", 0)
+            text = self.machine.shuffle_from(own, "0", level=0)
+            known = self.code.remember("warp number", Element(text, 1, 0))
+        return known.text
+
     def _element(self, value: Value, layout: LinearLayout, register: int) -> Element:
+        tile = self.tiles.get(value)
+        if tile is not None:
+            return self._from_tile(value, tile, layout, register)
         resident = (
             self.residents.get(value)
             or self._computed_elsewhere(value, layout)

@@ -66,21 +66,39 @@ class Shared:
         self.size_bytes = 0
         self._pending = _Pending()
         self._held: list[Span] = []
+        self._rings: list[Span] = []
         self._seen: list[tuple[Value, bool]] = []  # accesses of the open loops, and whether writes
 
     # -- shared memory ----------------------------------------------------------------------------
 
-    def reserve(self, size: int) -> Span:
+    def reserve(self, size: int, alignment: int = _ALIGNMENT) -> Span:
         """Return bytes that nobody uses any more."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
         limit = min(max(self.size_bytes, 2 * size, _SMALL_BYTES), self.machine.shared_limit)
-        span = _first_gap(self._pending.spans, size)
+        span = self._first_gap(size, alignment)
         if span.end > limit:
             self.barrier()
-            span = _first_gap(self._pending.spans, size)
+            span = self._first_gap(size, alignment)
         self._pending.spans.append(span)
         self.size_bytes = max(self.size_bytes, span.end)
         return span
+
+    def _first_gap(self, size: int, alignment: int) -> Span:
+        """Return the first bytes that are neither in use nor kept for a loop."""
+        taken = [*self._pending.spans, *self._rings]
+        starts = (0, *sorted(-(-span.end // alignment) * alignment for span in taken))
+        gaps = (Span(start, size) for start in starts)
+        return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))
+
+    @contextmanager
+    def ring(self, size: int, alignment: int) -> Iterator[Span]:
+        """Keep bytes for a loop inside, whose code orders the accesses to them itself."""
+        span = self.reserve(size, alignment)
+        self._pending.spans.remove(span)
+        self._rings.append(span)
+        yield span
+        self._rings.remove(span)
+        self._pending.spans.append(span)
 
     @contextmanager
     def held(self, span: Span) -> Iterator[None]:
@@ -149,13 +167,6 @@ class Shared:
         yield arm
         for end in ends:
             self._pending = self._pending.joined(end)
-
-
-def _first_gap(taken: list[Span], size: int) -> Span:
-    """Return the first bytes that none of the spans takes."""
-    starts = (0, *sorted(span.end for span in taken))
-    gaps = (Span(start, size) for start in starts)
-    return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))
 
 
 def _overlap(a: Span, b: Span) -> bool:

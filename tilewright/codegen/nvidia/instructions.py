@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.code import Code
+from tilewright.codegen.nvidia.asynchronous import AsynchronousInstructions
 from tilewright.target import NvidiaTarget
 
 __all__ = ["ATTRIBUTES", "PtxMachine"]
@@ -17,10 +18,11 @@ attributes #1 = { nounwind memory(read) }
 attributes #2 = { nounwind }
 attributes #3 = { nounwind memory(none) }
 attributes #4 = { nounwind convergent memory(none) }
+attributes #5 = { nounwind convergent }
 """
 
 
-class PtxMachine:
+class PtxMachine(AsynchronousInstructions):
     """Writes instructions for one NVIDIA architecture."""
 
     def __init__(self, code: Code, target: NvidiaTarget) -> None:
@@ -55,12 +57,12 @@ class PtxMachine:
     def shuffle_xor(self, word: str, mask: int) -> str:
         return self._shuffle("bfly", word, str(mask))
 
-    def shuffle_from(self, word: str, lane: str) -> str:
-        return self._shuffle("idx", word, lane)
+    def shuffle_from(self, word: str, lane: str, level: int | None = None) -> str:
+        return self._shuffle("idx", word, lane, level)
 
-    def _shuffle(self, how: str, word: str, lane: str) -> str:
+    def _shuffle(self, how: str, word: str, lane: str, level: int | None = None) -> str:
         arguments = f"{_EVERY_LANE}, i32 {word}, i32 {lane}, i32 31"
-        return self.code.call("i32", f"llvm.nvvm.shfl.sync.{how}.i32", arguments)
+        return self.code.call("i32", f"llvm.nvvm.shfl.sync.{how}.i32", arguments, level)
 
     # -- memory -----------------------------------------------------------------------------------
 

@@ -1,0 +1,128 @@
+"""Copying the tiles of later iterations of a loop to rings in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+
+from tilewright import ops
+from tilewright.codegen.code import Code, Element
+from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.gpu.memory import GlobalMemory
+from tilewright.codegen.gpu.pipeline import Pipeline
+from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.pull import Puller
+from tilewright.codegen.gpu.shared import SHARED, Span
+from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
+from tilewright.codegen.gpu.words import moved_bits
+from tilewright.ir.core import Op
+
+__all__ = ["CopyMachine", "Ring"]
+
+
+class CopyMachine(GpuMachine, Protocol):
+    """Writes copies that run on while the thread goes ahead."""
+
+    def copy_to_shared(self, to: str, origin: str, size_bytes: int, flag: str | None) -> None:
+        """Start a copy from the user's memory; zeros arrive where the flag does not hold."""
+
+    def commit_copies(self) -> None:
+        """End a group of copies."""
+
+    def wait_for_copies(self, running: int) -> None:
+        """Wait until at most so many groups of this thread's copies have not arrived."""
+
+    def fence_async_proxy(self) -> None:
+        """Let what this thread has written to shared memory be seen by asynchronous readers."""
+
+
+class Ring:
+    """The tiles of one loop in shared memory, `pipeline.stages` of each load.
+
+    Iteration i reads from place i modulo the number of stages. Each iteration ends one group of
+    copies, an empty one if there is nothing left to copy, so that groups count iterations.
+    """
+
+    def __init__(
+        self,
+        puller: Puller,
+        placement: Placement,
+        machine: CopyMachine,
+        memory: GlobalMemory,
+        pipeline: Pipeline,
+    ) -> None:
+        self.puller, self.placement, self.machine = puller, placement, machine
+        self.code: Code = puller.code
+        self.memory, self.pipeline = memory, pipeline
+        self.layouts = {load: self._memory_of(load) for load in pipeline.loads}
+        self._spans: dict[ops.Load, Span] = {}
+        self._reads_async = any(
+            placement.product(op).columns
+            for op in placement.uses.block_of[pipeline.loads[0]].ops
+            if isinstance(op, ops.Dot)
+        )
+
+    def _memory_of(self, load: ops.Load) -> TileMemory:
+        order = self.placement.order_of_access(load)
+        return memory_of(load.shape, order, moved_bits(load.type.element))
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Inside, shared memory is kept for the tiles."""
+        with ExitStack() as stack:
+            for load, layout in self.layouts.items():
+                size = layout.size_bytes * self.pipeline.stages
+                ring = self.puller.shared.ring(size, layout.alignment)
+                self._spans[load] = stack.enter_context(ring)
+            self._written, self._read = (self.code.alloca("i32") for _ in range(2))
+            for slot in (self._written, self._read):
+                self.code.line(f"store i32 0, ptr {slot}")
+            yield
+            self.machine.wait_for_copies(0)
+            for load in self.layouts:
+                self.puller.tiles.pop(load, None)
+
+    def start_copies(self, more: str, advance: Callable[[], None], write: Callable[[Op], None]) -> None:
+        """Start the copies of one iteration if there is one, and let the carried values advance."""
+        code = self.code
+        copy, done = code.label("copy"), code.label("copied")
+        place = self._advance(self._written)
+        code.line(f"br i1 {more}, label %{copy}, label %{done}")
+        code.place(copy)
+        with code.section():
+            for op in self.pipeline.ahead:
+                write(op)
+            for load in self.pipeline.loads:
+                self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
+            advance()
+        code.line(f"br label %{done}")
+        code.place(done)
+        self.machine.commit_copies()
+
+    def arrive(self) -> None:
+        """Wait for this iteration's tiles, and until no thread reads the next one's place."""
+        self.machine.wait_for_copies(self.pipeline.distance - 1)
+        if self._reads_async:
+            self.machine.fence_async_proxy()
+        self.puller.shared.barrier()
+
+    def read(self) -> None:
+        """Let the loads be this iteration's tiles."""
+        place = self._advance(self._read)
+        for load, layout in self.layouts.items():
+            self.puller.tiles[load] = SharedTile(layout, self._start(load, place))
+
+    def _advance(self, slot: str) -> str:
+        """Return the place that a slot holds, and go to the next one."""
+        code = self.code
+        place = code.assign(f"load i32, ptr {slot}")
+        after = code.assign(f"add i32 {place}, 1")
+        wraps = code.assign(f"icmp eq i32 {after}, {self.pipeline.stages}")
+        code.line(f"store i32 {code.assign(f'select i1 {wraps}, i32 0, i32 {after}')}, ptr {slot}")
+        return place
+
+    def _start(self, load: ops.Load, place: str) -> str:
+        offset = self.code.assign(f"mul i32 {place}, {self.layouts[load].size_bytes}")
+        base = self._spans[load].address
+        return self.code.assign(f"getelementptr i8, {SHARED} {base}, i32 {offset}")

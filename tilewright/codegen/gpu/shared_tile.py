@@ -1,0 +1,89 @@
+"""Tiles that stay in shared memory: how they are laid out there, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.layout import LinearLayout, plan_access, register_copies
+from tilewright.layout.access import Access
+from tilewright.layout.blocked import axis_names
+from tilewright.layout.shared import nvmma_alignment, nvmma_shared, swizzled
+
+__all__ = ["SharedTile", "TileMemory", "memory_of"]
+
+_SWIZZLES = (128, 64, 32)
+_ROWS = 8
+_ALIGNMENT = 128
+
+
+@dataclass(frozen=True)
+class TileMemory:
+    """How a tile lies in shared memory.
+
+    `layout` maps the offset, in elements, to coordinates. `inner` is the axis along which elements
+    are contiguous. `swizzle` is the number of bytes within which the pieces of 16 bytes are
+    exchanged, as matrix instructions and tensor copies know it; 0 stands for none.
+    """
+
+    layout: LinearLayout
+    element_bits: int
+    inner: int
+    swizzle: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the tile."""
+        return self.layout.input_size("offset") * self.element_bits // 8
+
+    @property
+    def alignment(self) -> int:
+        """What the address of the tile must be a multiple of."""
+        return max(_ALIGNMENT, nvmma_alignment(self.swizzle)) if self.swizzle else _ALIGNMENT
+
+    def offset_bytes(self, *coordinates: int) -> int:
+        """Return where an element lies."""
+        names = axis_names(len(coordinates))
+        place = self.layout.inverse()(**dict(zip(names, coordinates, strict=True)))
+        return place["offset"] * self.element_bits // 8
+
+    def transposed(self) -> TileMemory:
+        """Return the memory of the matrix with rows and columns exchanged."""
+        swapped = self.layout.rename({"dim0": "dim1", "dim1": "dim0"})
+        layout = swapped.transpose_outputs(["dim0", "dim1"])
+        return TileMemory(layout, self.element_bits, 1 - self.inner, self.swizzle)
+
+    def access(self, registers: LinearLayout, *, ldmatrix: bool) -> Access:
+        """Return how registers of a layout are loaded from it."""
+        return plan_access(registers, self.layout, self.element_bits, matrix=ldmatrix)
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """A tile that lies in shared memory from the address `start` on."""
+
+    memory: TileMemory
+    start: str
+
+    def transposed(self) -> SharedTile:
+        """Return the same bytes as the matrix with rows and columns exchanged."""
+        return SharedTile(self.memory.transposed(), self.start)
+
+    @staticmethod
+    def copies(registers: LinearLayout) -> tuple[int, ...]:
+        """Return for each register of a layout the one that is loaded for it."""
+        return register_copies(registers)
+
+
+def memory_of(shape: Sequence[int], order: Sequence[int], element_bits: int) -> TileMemory:
+    """Return how to lay out a tile that is written and read along `order[0]`, and across it.
+
+    A matrix is swizzled, so that neither finds its elements in few banks.
+    """
+    inner = order[0]
+    row_bytes = shape[inner] * element_bits // 8
+    fitting = [swizzle for swizzle in _SWIZZLES if not row_bytes % swizzle]
+    if len(shape) == 2 and fitting and shape[1 - inner] >= _ROWS:
+        layout = nvmma_shared(shape, element_bits, fitting[0], transposed=inner == 0)
+        return TileMemory(layout, element_bits, inner, fitting[0])
+    return TileMemory(swizzled(shape, 1, 1, 1, order), element_bits, inner, 0)

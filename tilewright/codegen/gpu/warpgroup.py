@@ -1,0 +1,234 @@
+"""Products of warpgroups: four warps multiply 64 rows, B (and A, where it can be) in shared memory.
+
+An operand that has been copied to shared memory is read where it lies. What has been computed is
+put there first, but for A, which instructions also take from registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from tilewright import ops
+from tilewright.codegen.code import Element
+from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
+from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.products import ProductShape
+from tilewright.codegen.gpu.pull import Puller, Resident
+from tilewright.codegen.gpu.shared import SHARED, Span
+from tilewright.codegen.gpu.shared_area import SharedArea
+from tilewright.codegen.gpu.shared_tile import SharedTile, memory_of
+from tilewright.codegen.gpu.words import moved_bits, to_words
+from tilewright.ir.core import Value
+from tilewright.layout import plan_access, register_copies
+
+__all__ = ["WarpgroupMachine", "is_read_from_registers", "multiply_by_warpgroups", "put_in_shared"]
+
+_ROWS = 64
+_WARPS = 4
+_WARP_ROWS = 16
+_SWIZZLE_CODES = {128: 1, 64: 2, 32: 3}
+_CORE_ROWS = 8
+
+
+class WarpgroupMachine(GpuMachine, Protocol):
+    """Writes products that run on while the thread goes ahead."""
+
+    def fence_async_proxy(self) -> None:
+        """Let what this thread has written to shared memory be seen by asynchronous readers."""
+
+    def begin_products(self) -> None:
+        """Let the registers that have been written be seen by products."""
+
+    def commit_products(self) -> None:
+        """End a group of products."""
+
+    def wait_for_products(self, running: int, sums: Sequence[str], kind: str) -> list[str]:
+        """Wait until at most so many groups run on; return the sums as they are then."""
+
+    def start_product(
+        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
+        sums: Sequence[str], *, adds: bool, transposed: tuple[bool, bool],
+    ) -> list[str]:  # fmt: skip
+        """Start a product of 64 rows; return the registers in which the sums will be."""
+
+
+def is_read_from_registers(value: Value) -> bool:
+    """Whether an operand A has been computed, so that it is in registers anyway."""
+    while isinstance(value, ops.Permute | ops.Hint):
+        value = value.x
+    return not isinstance(value, ops.Load)
+
+
+def multiply_by_warpgroups(
+    puller: Puller, placement: Placement, machine: WarpgroupMachine, op: ops.Dot, *, deferred: bool
+) -> None:
+    """Write a product. A `deferred` one runs on: its sums are only there after another wait."""
+    plan = placement.product(op)
+    adds = not (isinstance(op.acc, ops.Full) and not op.acc.value)
+    sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
+    words = Fragments(puller, op.a, plan.a, (_WARP_ROWS, plan.depth))
+    from_registers = is_read_from_registers(op.a)
+    if from_registers:
+        words.load_all()
+    values = (op.b,) if from_registers else (op.a, op.b)
+    with _operands(puller, placement, machine, op, values) as tiles:
+        b = _Descriptors(puller, tiles[-1], plan, axis=1)
+        a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
+        machine.begin_products()
+        _start(machine, plan, sums, words if a is None else a, b, adds=adds)
+        machine.commit_products()
+        kind = "float" if plan.element not in {"i8", "u8"} else "i32"
+        if deferred:
+            machine.wait_for_products(1, [], kind)
+        else:
+            copies = register_copies(plan.accumulator)
+            first = sorted(set(copies))
+            done = machine.wait_for_products(0, [sums[r] for r in first], kind)
+            by_register = dict(zip(first, done, strict=True))
+            sums = [by_register[r] for r in copies]
+    level = puller.code.level
+    puller.residents[op] = Resident(
+        plan.accumulator, tuple(Element(text, 1, level) for text in sums)
+    )
+
+
+def _start(
+    machine: WarpgroupMachine,
+    plan: ProductShape,
+    sums: list[str],
+    a: Fragments | _Descriptors,
+    b: _Descriptors,
+    *,
+    adds: bool,
+) -> None:
+    shape = _ROWS, plan.columns, plan.depth
+    depth = plan.a.output_size("dim1")
+    from_shared = isinstance(a, _Descriptors)
+    transposed = from_shared and a.is_transposed, b.is_transposed
+    tiles = instruction_tiles(plan.accumulator, (_WARP_ROWS, plan.columns))
+    for k in range(0, depth, plan.depth):
+        for (row, column), registers in tiles.items():
+            new = machine.start_product(
+                shape, plan.element, a[row, k], b[k, column], [sums[r] for r in registers],
+                adds=adds or k > 0, transposed=transposed,
+            )  # fmt: skip
+            for register, text in zip(registers, new, strict=True):
+                sums[register] = text
+
+
+# -- operands in shared memory --------------------------------------------------------------------
+
+
+@contextmanager
+def _operands(
+    puller: Puller,
+    placement: Placement,
+    machine: WarpgroupMachine,
+    op: ops.Dot,
+    values: Sequence[Value],
+) -> Iterator[list[SharedTile]]:
+    """Tiles of the operands in shared memory; what had to be put there is given up behind."""
+    tiles, spans = [], []
+    for value in values:
+        tile = puller.tile_of(value)
+        if tile is None or not _is_readable(tile, op, value):
+            tile, span = put_in_shared(puller, placement, value, _inner_axis(placement, op, value))
+            spans.append(span)
+        tiles.append(tile)
+    if spans:
+        machine.fence_async_proxy()
+        puller.shared.barrier()
+    yield tiles
+    for span in spans:
+        puller.shared.release(span)
+
+
+def _depth_axis(op: ops.Dot, value: Value) -> int:
+    return 1 if value is op.a else 0
+
+
+def _is_readable(tile: SharedTile, op: ops.Dot, value: Value) -> bool:
+    """Only operands of 16 bits can be contiguous along another axis than k."""
+    memory = tile.memory
+    along_k = memory.inner == _depth_axis(op, value)
+    return memory.swizzle > 0 and (along_k or memory.element_bits == 16)
+
+
+def _inner_axis(placement: Placement, op: ops.Dot, value: Value) -> int:
+    if value.type.element.primitive_bitwidth != 16:
+        return _depth_axis(op, value)
+    return placement.order_of_elements(value)[0]
+
+
+def put_in_shared(
+    puller: Puller, placement: Placement, value: Value, inner: int
+) -> tuple[SharedTile, Span]:
+    """Write a tile to shared memory, which is held; asynchronous readers still need a fence."""
+    bits = moved_bits(value.type.element)
+    source = placement.of_elements(value)
+    shape = [source.output_size(f"dim{axis}") for axis in range(2)]
+    memory = memory_of(shape, (inner, 1 - inner), bits)
+    elements = puller.pull_all(value, source)
+    span = puller.shared.reserve(memory.size_bytes, memory.alignment)
+    puller.shared.hold(span)
+    code, machine = puller.code, puller.machine
+    raw = [to_words(code, [e.text], value.type.element, bits)[0] for e in elements]
+    stores = plan_access(source, memory.layout, bits, is_store=True, matrix=machine.has_stmatrix)
+    free = source.free_masks()
+    area = SharedArea(puller, span.address, bits)
+    for move in stores.moves:
+        texts = [raw[register] for register in move.registers]
+        area.store(stores, move, texts, (free["lane"], free["warp"]))
+    return SharedTile(memory, span.address), span
+
+
+class _Descriptors:
+    """Descriptors of an operand's parts, each 64 rows or the columns of an instruction.
+
+    PTX ISA, "Matrix-descriptor format" of wgmma: the address, the leading and the stride offset, in
+    16 bytes, and the swizzle. Along k, within a swizzled row, the stride goes to the next 8 rows.
+    Across it goes to the next 8 steps of k, and the leading offset to the next row's worth of bytes.
+    """
+
+    def __init__(self, puller: Puller, tile: SharedTile, plan: ProductShape, axis: int) -> None:
+        self.code, self.memory = puller.code, tile.memory
+        self.axis = axis  # the one that is not k: 0 for A, 1 for B
+        self.is_transposed = tile.memory.inner == axis
+        warps_m = plan.warps[0]
+        group = puller.warp_number()
+        shift, count, step = (
+            (2, warps_m // _WARPS, _ROWS)
+            if axis == 0
+            else (warps_m.bit_length() - 1, plan.warps[1], plan.columns)
+        )
+        self.base = self._base(tile.start, group, shift, count, step)
+
+    def __getitem__(self, corner: tuple[int, int]) -> str:
+        offset = self.memory.offset_bytes(*corner)
+        return self.code.assign(f"add i64 {self.base}, {offset >> 4}") if offset else self.base
+
+    def _base(self, start: str, warp: str, shift: int, count: int, step: int) -> str:
+        code = self.code
+        address = code.assign(f"ptrtoint {SHARED} {start} to i32")
+        if count > 1:
+            part = code.assign(f"lshr i32 {warp}, {shift}")
+            part = code.assign(f"and i32 {part}, {count - 1}")
+            corner = (step, 0) if self.axis == 0 else (0, step)
+            moved = code.assign(f"mul i32 {part}, {self.memory.offset_bytes(*corner)}")
+            address = code.assign(f"add i32 {address}, {moved}")
+        pieces = code.assign(f"lshr i32 {address}, 4")
+        wide = code.assign(f"zext i32 {pieces} to i64")
+        return code.assign(f"or i64 {wide}, {self._constant()}")
+
+    def _constant(self) -> int:
+        memory = self.memory
+        stride = _CORE_ROWS * memory.swizzle
+        chunk = memory.swizzle * 8 // memory.element_bits
+        leading = 16
+        if self.is_transposed and memory.layout.output_size(f"dim{self.axis}") > chunk:
+            leading = memory.offset_bytes(*((chunk, 0) if self.axis == 0 else (0, chunk)))
+        code = _SWIZZLE_CODES[memory.swizzle]
+        return code << 62 | (stride >> 4) << 32 | (leading >> 4) << 16

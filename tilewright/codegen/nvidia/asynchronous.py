@@ -1,0 +1,115 @@
+"""PTX instructions that run on while the thread goes ahead: copies, and products of warpgroups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.code import Code
+
+__all__ = ["AsynchronousInstructions"]
+
+_CACHED_BYTES = 16  # only copies of 16 bytes can pass by the first-level cache
+
+
+class AsynchronousInstructions:
+    """Writes asynchronous instructions."""
+
+    code: Code
+
+    # -- copies to shared memory ------------------------------------------------------------------
+
+    def copy_to_shared(self, to: str, origin: str, size_bytes: int, flag: str | None) -> None:
+        """Start a copy from the user's memory; zeros arrive where the flag does not hold."""
+        level = "cg" if size_bytes == _CACHED_BYTES else "ca"
+        name = f"llvm.nvvm.cp.async.{level}.shared.global.{size_bytes}"
+        arguments = f"ptr addrspace(3) {to}, ptr addrspace(1) {origin}"
+        if flag is None:
+            self.code.call("void", name, arguments)
+            return
+        size = self.code.assign(f"select i1 {flag}, i32 {size_bytes}, i32 0")
+        self.code.call("void", f"{name}.s", f"{arguments}, i32 {size}")
+
+    def commit_copies(self) -> None:
+        """End a group of copies."""
+        self.code.call("void", "llvm.nvvm.cp.async.commit.group", "")
+
+    def wait_for_copies(self, running: int) -> None:
+        """Wait until at most so many groups of this thread's copies have not arrived."""
+        self.code.call("void", "llvm.nvvm.cp.async.wait.group", f"i32 immarg {running}")
+
+    def fence_async_proxy(self) -> None:
+        """Let what this thread has written to shared memory be seen by asynchronous readers."""
+        self.code.call("void", "llvm.nvvm.fence.proxy.async.shared_cta", "")
+
+    # -- products of warpgroups -------------------------------------------------------------------
+
+    def begin_products(self) -> None:
+        """Let the registers that have been written be seen by products."""
+        self.code.call("void", "llvm.nvvm.wgmma.fence.sync.aligned", "")
+
+    def commit_products(self) -> None:
+        """End a group of products."""
+        self.code.call("void", "llvm.nvvm.wgmma.commit_group.sync.aligned", "")
+
+    def wait_for_products(self, running: int, sums: Sequence[str], kind: str) -> list[str]:
+        """Wait until at most so many groups run on; return the sums as they are then."""
+        count = len(sums)
+        text = f"wgmma.wait_group.sync.aligned {running};"
+        if not count:
+            self.code.call(
+                "void", "llvm.nvvm.wgmma.wait_group.sync.aligned", f"i64 immarg {running}"
+            )
+            return []
+        letter = "r" if kind == "i32" else "f"
+        constraints = [f"={letter}"] * count + [str(i) for i in range(count)] + ["~{memory}"]
+        return self._tied(text, constraints, [f"{kind} {s}" for s in sums], kind, count)
+
+    def start_product(
+        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
+        sums: Sequence[str], *, adds: bool, transposed: tuple[bool, bool],
+    ) -> list[str]:  # fmt: skip
+        """Start a product of 64 rows; return the registers in which the sums will be.
+
+        `a` is a descriptor, or the words of a fragment in registers, `b` a descriptor. Without
+        `adds` the sums begin at zero, whatever they hold.
+        """
+        m, n, k = shape
+        count = len(sums)
+        names = {"i8": "s8", "fp16": "f16", "fp8e4nv": "e4m3", "fp8e5": "e5m2"}
+        name = names.get(element, element)
+        whole = element in {"i8", "u8"}
+        kind, letter, result = ("i32", "r", "s32") if whole else ("float", "f", "f32")
+        words = [a] if isinstance(a, str) else list(a)
+        held = "l" if isinstance(a, str) else "r"
+        first, second = count, count + len(words)
+        listed = f"${first}"
+        if not isinstance(a, str):
+            listed = f"{{{', '.join(f'${first + i}' for i in range(len(words)))}}}"
+        scales = "" if whole else ", 1, 1"
+        if name in {"f16", "bf16"}:
+            chosen = transposed if isinstance(a, str) else transposed[1:]
+            scales += "".join(f", {int(flag)}" for flag in chosen)
+        sums_list = ", ".join(f"${i}" for i in range(count))
+        text = (
+            "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(adds)) + ", 0;\\0A"
+            f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{result}.{name}.{name} "
+            f"{{{sums_list}}}, {listed}, ${second}, p{scales};\\0A}}"
+        )
+        constraints = [f"={letter}"] * count + [held] * len(words) + ["l"]
+        constraints += [str(i) for i in range(count)]
+        type_ = "i64" if isinstance(a, str) else "i32"
+        arguments = [*(f"{type_} {word}" for word in words), f"i64 {b}"]
+        arguments += [f"{kind} {s}" for s in sums]
+        return self._tied(text, constraints, arguments, kind, count)
+
+    def _tied(
+        self, text: str, constraints: Sequence[str], arguments: Sequence[str], kind: str, count: int
+    ) -> list[str]:
+        returned = kind if count == 1 else f"{{ {', '.join([kind] * count)} }}"
+        whole = self.code.assign(
+            f'call {returned} asm sideeffect "{text}", "{",".join(constraints)}"'
+            f"({', '.join(arguments)}) #5"
+        )
+        if count == 1:
+            return [whole]
+        return [self.code.assign(f"extractvalue {returned} {whole}, {i}") for i in range(count)]
