@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["GpuMachine"]
+__all__ = ["CopyMachine", "GpuMachine"]
 
 
 class GpuMachine(Protocol):
@@ -61,3 +61,21 @@ class GpuMachine(Protocol):
 
     def store_matrices(self, address: str, words: Sequence[str], *, transposed: bool) -> None:
         """Store 8x8 matrices of 16 bits to shared memory, a word of each from a lane."""
+
+
+class CopyMachine(GpuMachine, Protocol):
+    """Writes copies that run on while the thread goes ahead, where `has_copies`."""
+
+    has_copies: bool
+
+    def copy_to_shared(self, to: str, origin: str, size_bytes: int, flag: str | None) -> None:
+        """Start a copy from the user's memory; zeros arrive where the flag does not hold."""
+
+    def commit_copies(self) -> None:
+        """End a group of copies."""
+
+    def wait_for_copies(self, running: int) -> None:
+        """Wait until at most so many groups of this thread's copies have not arrived."""
+
+    def fence_async_proxy(self) -> None:
+        """Let what this thread has written to shared memory be seen by asynchronous readers."""

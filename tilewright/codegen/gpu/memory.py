@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from tilewright import ops
 from tilewright.codegen.code import Element, constant_text
+from tilewright.codegen.gpu.machine import CopyMachine
 from tilewright.codegen.gpu.placement import Access, Placement, access_width
 from tilewright.codegen.gpu.pull import Puller, Resident
+from tilewright.codegen.gpu.shared import SHARED
+from tilewright.codegen.gpu.shared_tile import SharedTile
 from tilewright.codegen.gpu.tile_table import TileTable
 from tilewright.codegen.gpu.words import (
     from_words,
@@ -39,8 +42,8 @@ def global_address(puller: Puller, address: Element) -> str:
 class GlobalMemory:
     """Writes the accesses of one function."""
 
-    def __init__(self, puller: Puller, placement: Placement) -> None:
-        self.puller, self.placement = puller, placement
+    def __init__(self, puller: Puller, placement: Placement, machine: CopyMachine) -> None:
+        self.puller, self.placement, self.machine = puller, placement, machine
         self.code = puller.code
 
     # -- tiles ------------------------------------------------------------------------------------

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from tilewright import ops
 from tilewright.codegen.gpu.placement import Placement, access_width
+from tilewright.codegen.gpu.shared_tile import TileMemory, memory_of
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.uses import Uses, pointer_root
-from tilewright.ir.core import Effect, Op, Param, Result, Value
+from tilewright.codegen.gpu.words import moved_bits
+from tilewright.codegen.uses import Uses, defining_op, pointer_root
+from tilewright.ir.core import Effect, Op, Param, Value
 from tilewright.ops.memory import pointee
 
-__all__ = ["Pipeline", "pipeline_of"]
+__all__ = ["Pipeline", "copied_memory", "pipeline_of"]
 
 _SMALLEST_COPY_BYTES = 4
 
@@ -57,7 +59,7 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) 
         return None
     every = bool(op.num_stages)
     products = [inner for inner in op.body.ops if isinstance(inner, ops.Dot)]
-    fed = {leaf for dot in products for leaf, _ in uses.leaves((dot.a, dot.b))}
+    fed = {load for dot in products for load in _loads_of((dot.a, dot.b), uses)}
     written = list(_written(op))
     found: list[ops.Load] = []
     ahead: set[Op] = set()
@@ -82,6 +84,22 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) 
         tuple(sorted(carried)),
         _deferred(op, uses, placement, found) if stages > 2 else None,
     )
+
+
+def _loads_of(values: Iterable[Value], uses: Uses) -> Iterator[ops.Load]:
+    """The loads whose elements tiles are computed from."""
+    seen: set[Value] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if value in seen or not uses.is_virtual(value):
+            continue
+        seen.add(value)
+        if isinstance(value, ops.Load):
+            yield value
+        else:
+            op = defining_op(value)
+            waiting += op.operands if op is not None else ()
 
 
 def _is_copied(load: ops.Load, placement: Placement) -> bool:
@@ -145,26 +163,38 @@ def _deferred(
     It may run on while the next iteration begins, if it reads what is copied ahead and nothing that
     the next iteration writes.
     """
-    products = [inner for region in op.regions for inner in region.walk() if _waits(inner)]
-    if len(products) != 1 or not isinstance(products[0], ops.Dot):
-        return None
-    (dot,) = products
-    if dot not in op.body.ops or not placement.product(dot).columns or uses.users[dot]:
+    products = [inner for inner in op.body.walk() if isinstance(inner, ops.Dot)]
+    dot = products[0] if len(products) == 1 else None
+    if (
+        dot is None
+        or dot not in op.body.ops
+        or not placement.product(dot).columns
+        or uses.users[dot]
+    ):
         return None
     numbers = [number for number, value in enumerate(op.body.yields) if value is dot]
     if len(numbers) != 1 or dot.acc is not op.body.params[numbers[0] + 1]:
         return None
-    if len(uses.users[dot.acc]) != 1 or not all(_moved(v) in copied for v in (dot.a, dot.b)):
+    if len(uses.users[dot.acc]) != 1:
         return None
-    return dot
+    operands = _copied_operand(dot.a, copied, placement), _copied_operand(dot.b, copied, placement)
+    fit = [memory is not None and memory.is_operand(1 - i) for i, memory in enumerate(operands)]
+    return dot if all(fit) else None
 
 
-def _waits(op: Op) -> bool:
-    return isinstance(op, ops.Dot)
+def _copied_operand(
+    value: Value, copied: list[ops.Load], placement: Placement
+) -> TileMemory | None:
+    """Where an operand lies, if it is copied ahead."""
+    if isinstance(value, ops.Permute | ops.Hint):
+        memory = _copied_operand(value.x, copied, placement)
+        turned = isinstance(value, ops.Permute) and value.order == (1, 0)
+        return memory.transposed() if memory is not None and turned else memory
+    if isinstance(value, ops.Load) and value in copied:
+        return copied_memory(value, placement)
+    return None
 
 
-def _moved(value: Value) -> Value:
-    """What a tile is but for the order of its axes."""
-    while isinstance(value, ops.Permute | ops.Hint):
-        value = value.x
-    return value.op if isinstance(value, Result) else value
+def copied_memory(load: ops.Load, placement: Placement) -> TileMemory:
+    """Return how a load's tile lies in shared memory."""
+    return memory_of(load.shape, placement.order_of_access(load), moved_bits(load.type.element))

@@ -70,13 +70,13 @@ class Placement:
                 for i, param in enumerate(region.params[skipped:]):
                     self._carriers[param] = op, i
         if isinstance(op, Access) and op.pointer.shape:
-            key = padded(op.pointer.shape), self._order(op)
+            key = padded(op.pointer.shape), self.order_of_access(op)
             width = access_width(self.facts, op, key[1][0])
             self._per_thread[key] = max(self._per_thread.get(key, 1), width)
 
     # -- accesses ---------------------------------------------------------------------------------
 
-    def _order(self, op: Access) -> tuple[int, ...]:
+    def order_of_access(self, op: Access) -> tuple[int, ...]:
         """The axes, those along which more addresses follow each other first."""
         axes = range(len(op.pointer.shape))
         runs = self.facts.axes(op.pointer)
@@ -84,7 +84,7 @@ class Placement:
 
     def of_access(self, op: Access) -> LinearLayout:
         """Return the layout in which an access is made."""
-        shape, order = padded(op.pointer.shape), self._order(op)
+        shape, order = padded(op.pointer.shape), self.order_of_access(op)
         return self.blocked(shape, order, self._per_thread[shape, order])
 
     def blocked(

@@ -73,9 +73,7 @@ def product_of(op: ops.Dot, target: NvidiaTarget, num_warps: int, *, chained: bo
     )
 
 
-def _warpgroup_warps(
-    m: int, n: int, num_warps: int, *, chained: bool
-) -> tuple[int, int] | None:
+def _warpgroup_warps(m: int, n: int, num_warps: int, *, chained: bool) -> tuple[int, int] | None:
     """Spread warpgroups of 64 rows: along m first, where rows are to stay in a warp or are many."""
     if num_warps % _WARPGROUP or m < _GROUP_ROWS:
         return None

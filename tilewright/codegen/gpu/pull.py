@@ -91,10 +91,12 @@ class Puller:
 
     def tile_of(self, value: Value) -> SharedTile | None:
         """Return where a value lies in shared memory, if it does."""
+        if value in self.tiles:
+            return self.tiles[value]
         if isinstance(value, ops.Permute) and value.order == (1, 0):
             tile = self.tile_of(value.x)
             return tile.transposed() if tile is not None else None
-        return self.tile_of(value.x) if isinstance(value, ops.Hint) else self.tiles.get(value)
+        return self.tile_of(value.x) if isinstance(value, ops.Hint) else None
 
     def _from_tile(
         self, value: Value, tile: SharedTile, layout: LinearLayout, register: int

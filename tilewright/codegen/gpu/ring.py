@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
 
 from tilewright import ops
-from tilewright.codegen.code import Code, Element
-from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.code import Code
+from tilewright.codegen.gpu.machine import CopyMachine
 from tilewright.codegen.gpu.memory import GlobalMemory
-from tilewright.codegen.gpu.pipeline import Pipeline
+from tilewright.codegen.gpu.pipeline import Pipeline, copied_memory
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.shared import SHARED, Span
-from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
-from tilewright.codegen.gpu.words import moved_bits
-from tilewright.ir.core import Op
+from tilewright.codegen.gpu.shared_tile import SharedTile
 
-__all__ = ["CopyMachine", "Ring"]
-
-
-class CopyMachine(GpuMachine, Protocol):
-    """Writes copies that run on while the thread goes ahead."""
-
-    def copy_to_shared(self, to: str, origin: str, size_bytes: int, flag: str | None) -> None:
-        """Start a copy from the user's memory; zeros arrive where the flag does not hold."""
-
-    def commit_copies(self) -> None:
-        """End a group of copies."""
-
-    def wait_for_copies(self, running: int) -> None:
-        """Wait until at most so many groups of this thread's copies have not arrived."""
-
-    def fence_async_proxy(self) -> None:
-        """Let what this thread has written to shared memory be seen by asynchronous readers."""
+__all__ = ["Ring"]
 
 
 class Ring:
@@ -55,17 +36,13 @@ class Ring:
         self.puller, self.placement, self.machine = puller, placement, machine
         self.code: Code = puller.code
         self.memory, self.pipeline = memory, pipeline
-        self.layouts = {load: self._memory_of(load) for load in pipeline.loads}
+        self.layouts = {load: copied_memory(load, placement) for load in pipeline.loads}
         self._spans: dict[ops.Load, Span] = {}
         self._reads_async = any(
             placement.product(op).columns
             for op in placement.uses.block_of[pipeline.loads[0]].ops
             if isinstance(op, ops.Dot)
         )
-
-    def _memory_of(self, load: ops.Load) -> TileMemory:
-        order = self.placement.order_of_access(load)
-        return memory_of(load.shape, order, moved_bits(load.type.element))
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -83,16 +60,20 @@ class Ring:
             for load in self.layouts:
                 self.puller.tiles.pop(load, None)
 
-    def start_copies(self, more: str, advance: Callable[[], None], write: Callable[[Op], None]) -> None:
-        """Start the copies of one iteration if there is one, and let the carried values advance."""
+    def start_copies(
+        self, more: str, prepare: Callable[[], None], advance: Callable[[], None]
+    ) -> None:
+        """Start the copies of one iteration, if there is one.
+
+        `prepare` writes what their addresses need, `advance` what the next iteration's need.
+        """
         code = self.code
         copy, done = code.label("copy"), code.label("copied")
         place = self._advance(self._written)
         code.line(f"br i1 {more}, label %{copy}, label %{done}")
         code.place(copy)
         with code.section():
-            for op in self.pipeline.ahead:
-                write(op)
+            prepare()
             for load in self.pipeline.loads:
                 self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
             advance()

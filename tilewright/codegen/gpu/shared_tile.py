@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.layout import LinearLayout, plan_access, register_copies
+from tilewright.layout import LinearLayout, plan_access
 from tilewright.layout.access import Access
 from tilewright.layout.blocked import axis_names
 from tilewright.layout.shared import nvmma_alignment, nvmma_shared, swizzled
@@ -47,6 +47,10 @@ class TileMemory:
         place = self.layout.inverse()(**dict(zip(names, coordinates, strict=True)))
         return place["offset"] * self.element_bits // 8
 
+    def is_operand(self, depth_axis: int) -> bool:
+        """Whether products of warpgroups read it; only 16 bits need not be contiguous along k."""
+        return self.swizzle > 0 and (self.inner == depth_axis or self.element_bits == 16)
+
     def transposed(self) -> TileMemory:
         """Return the memory of the matrix with rows and columns exchanged."""
         swapped = self.layout.rename({"dim0": "dim1", "dim1": "dim0"})
@@ -68,11 +72,6 @@ class SharedTile:
     def transposed(self) -> SharedTile:
         """Return the same bytes as the matrix with rows and columns exchanged."""
         return SharedTile(self.memory.transposed(), self.start)
-
-    @staticmethod
-    def copies(registers: LinearLayout) -> tuple[int, ...]:
-        """Return for each register of a layout the one that is loaded for it."""
-        return register_copies(registers)
 
 
 def memory_of(shape: Sequence[int], order: Sequence[int], element_bits: int) -> TileMemory:

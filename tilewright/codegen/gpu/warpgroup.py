@@ -13,18 +13,21 @@ from typing import Protocol
 from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
-from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.gpu.machine import CopyMachine
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.shared import SHARED, Span
+from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_area import SharedArea
-from tilewright.codegen.gpu.shared_tile import SharedTile, memory_of
+from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
+from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import moved_bits, to_words
 from tilewright.ir.core import Value
 from tilewright.layout import plan_access, register_copies
 
-__all__ = ["WarpgroupMachine", "is_read_from_registers", "multiply_by_warpgroups", "put_in_shared"]
+__all__ = [
+    "WarpgroupMachine", "hold_in_shared", "is_read_from_registers", "multiply_by_warpgroups",
+]  # fmt: skip
 
 _ROWS = 64
 _WARPS = 4
@@ -33,11 +36,8 @@ _SWIZZLE_CODES = {128: 1, 64: 2, 32: 3}
 _CORE_ROWS = 8
 
 
-class WarpgroupMachine(GpuMachine, Protocol):
+class WarpgroupMachine(CopyMachine, Protocol):
     """Writes products that run on while the thread goes ahead."""
-
-    def fence_async_proxy(self) -> None:
-        """Let what this thread has written to shared memory be seen by asynchronous readers."""
 
     def begin_products(self) -> None:
         """Let the registers that have been written be seen by products."""
@@ -50,9 +50,9 @@ class WarpgroupMachine(GpuMachine, Protocol):
 
     def start_product(
         self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
-        sums: Sequence[str], *, adds: bool, transposed: tuple[bool, bool],
+        sums: Sequence[str], *, transposed: tuple[bool, bool],
     ) -> list[str]:  # fmt: skip
-        """Start a product of 64 rows; return the registers in which the sums will be."""
+        """Start a product of 64 rows, added to `sums` where there are any; return what will be."""
 
 
 def is_read_from_registers(value: Value) -> bool:
@@ -68,7 +68,7 @@ def multiply_by_warpgroups(
     """Write a product. A `deferred` one runs on: its sums are only there after another wait."""
     plan = placement.product(op)
     adds = not (isinstance(op.acc, ops.Full) and not op.acc.value)
-    sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
+    sums = [e.text if adds else "" for e in puller.pull_all(op.acc, plan.accumulator)]
     words = Fragments(puller, op.a, plan.a, (_WARP_ROWS, plan.depth))
     from_registers = is_read_from_registers(op.a)
     if from_registers:
@@ -106,15 +106,14 @@ def _start(
 ) -> None:
     shape = _ROWS, plan.columns, plan.depth
     depth = plan.a.output_size("dim1")
-    from_shared = isinstance(a, _Descriptors)
-    transposed = from_shared and a.is_transposed, b.is_transposed
+    transposed = isinstance(a, _Descriptors) and a.is_transposed, b.is_transposed
     tiles = instruction_tiles(plan.accumulator, (_WARP_ROWS, plan.columns))
     for k in range(0, depth, plan.depth):
         for (row, column), registers in tiles.items():
+            before = [sums[r] for r in registers] if adds or k else []
             new = machine.start_product(
-                shape, plan.element, a[row, k], b[k, column], [sums[r] for r in registers],
-                adds=adds or k > 0, transposed=transposed,
-            )  # fmt: skip
+                shape, plan.element, a[row, k], b[k, column], before, transposed=transposed
+            )
             for register, text in zip(registers, new, strict=True):
                 sums[register] = text
 
@@ -134,9 +133,12 @@ def _operands(
     tiles, spans = [], []
     for value in values:
         tile = puller.tile_of(value)
-        if tile is None or not _is_readable(tile, op, value):
-            tile, span = put_in_shared(puller, placement, value, _inner_axis(placement, op, value))
+        if tile is None or not tile.memory.is_operand(_depth_axis(op, value)):
+            memory = _memory_for(placement, op, value)
+            span = puller.shared.reserve(memory.size_bytes, memory.alignment)
+            puller.shared.hold(span)
             spans.append(span)
+            tile = _put(puller, placement, value, SharedTile(memory, span.address))
         tiles.append(tile)
     if spans:
         machine.fence_async_proxy()
@@ -150,47 +152,65 @@ def _depth_axis(op: ops.Dot, value: Value) -> int:
     return 1 if value is op.a else 0
 
 
-def _is_readable(tile: SharedTile, op: ops.Dot, value: Value) -> bool:
-    """Only operands of 16 bits can be contiguous along another axis than k."""
-    memory = tile.memory
-    along_k = memory.inner == _depth_axis(op, value)
-    return memory.swizzle > 0 and (along_k or memory.element_bits == 16)
-
-
-def _inner_axis(placement: Placement, op: ops.Dot, value: Value) -> int:
-    if value.type.element.primitive_bitwidth != 16:
-        return _depth_axis(op, value)
-    return placement.order_of_elements(value)[0]
-
-
-def put_in_shared(
-    puller: Puller, placement: Placement, value: Value, inner: int
-) -> tuple[SharedTile, Span]:
-    """Write a tile to shared memory, which is held; asynchronous readers still need a fence."""
+def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
+    """How to lay out an operand; contiguous along k where the instruction knows nothing else."""
     bits = moved_bits(value.type.element)
+    inner = _depth_axis(op, value)
+    if bits == 16:
+        inner = placement.order_of_elements(value)[0]
+    shape = padded(value.shape)
+    return memory_of(shape, (inner, 1 - inner), bits)
+
+
+def _put(puller: Puller, placement: Placement, value: Value, tile: SharedTile) -> SharedTile:
+    """Write an operand to shared memory; asynchronous readers still need a fence."""
     source = placement.of_elements(value)
-    shape = [source.output_size(f"dim{axis}") for axis in range(2)]
-    memory = memory_of(shape, (inner, 1 - inner), bits)
     elements = puller.pull_all(value, source)
-    span = puller.shared.reserve(memory.size_bytes, memory.alignment)
-    puller.shared.hold(span)
-    code, machine = puller.code, puller.machine
-    raw = [to_words(code, [e.text], value.type.element, bits)[0] for e in elements]
-    stores = plan_access(source, memory.layout, bits, is_store=True, matrix=machine.has_stmatrix)
+    bits = tile.memory.element_bits
+    raw = [to_words(puller.code, [e.text], value.type.element, bits)[0] for e in elements]
+    stores = plan_access(
+        source, tile.memory.layout, bits, is_store=True, matrix=puller.machine.has_stmatrix
+    )
     free = source.free_masks()
-    area = SharedArea(puller, span.address, bits)
+    area = SharedArea(puller, tile.start, bits)
     for move in stores.moves:
         texts = [raw[register] for register in move.registers]
         area.store(stores, move, texts, (free["lane"], free["warp"]))
-    return SharedTile(memory, span.address), span
+    return tile
+
+
+@contextmanager
+def hold_in_shared(
+    puller: Puller,
+    placement: Placement,
+    machine: WarpgroupMachine,
+    op: ops.Dot,
+    value: Value,
+) -> Iterator[None]:
+    """Inside, an operand lies in shared memory, for products to read."""
+    base = value
+    while isinstance(base, ops.Permute | ops.Hint):
+        base = base.x
+    if base in puller.tiles:
+        yield
+        return
+    memory = _memory_for(placement, op, value)
+    with puller.shared.ring(memory.size_bytes, memory.alignment) as span:
+        tile = _put(puller, placement, value, SharedTile(memory, span.address))
+        machine.fence_async_proxy()
+        puller.shared.barrier()
+        puller.tiles[value] = tile
+        yield
+        del puller.tiles[value]
 
 
 class _Descriptors:
     """Descriptors of an operand's parts, each 64 rows or the columns of an instruction.
 
     PTX ISA, "Matrix-descriptor format" of wgmma: the address, the leading and the stride offset, in
-    16 bytes, and the swizzle. Along k, within a swizzled row, the stride goes to the next 8 rows.
-    Across it goes to the next 8 steps of k, and the leading offset to the next row's worth of bytes.
+    16 bytes, and the swizzle. Where rows run along k, the stride goes to the next 8 rows. Where
+    they run across k, it goes to the next 8 steps of k, the leading offset to the next piece of
+    the row, as long as the swizzle.
     """
 
     def __init__(self, puller: Puller, tile: SharedTile, plan: ProductShape, axis: int) -> None:

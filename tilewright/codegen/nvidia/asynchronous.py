@@ -8,6 +8,7 @@ from tilewright.codegen.code import Code
 
 __all__ = ["AsynchronousInstructions"]
 
+_GROUP_THREADS = 128
 _CACHED_BYTES = 16  # only copies of 16 bytes can pass by the first-level cache
 
 
@@ -66,15 +67,15 @@ class AsynchronousInstructions:
 
     def start_product(
         self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
-        sums: Sequence[str], *, adds: bool, transposed: tuple[bool, bool],
+        sums: Sequence[str], *, transposed: tuple[bool, bool],
     ) -> list[str]:  # fmt: skip
         """Start a product of 64 rows; return the registers in which the sums will be.
 
-        `a` is a descriptor, or the words of a fragment in registers, `b` a descriptor. Without
-        `adds` the sums begin at zero, whatever they hold.
+        `a` is a descriptor, or the words of a fragment in registers, `b` a descriptor. It is added
+        to `sums`, where there are any.
         """
         m, n, k = shape
-        count = len(sums)
+        count = m * n // _GROUP_THREADS
         names = {"i8": "s8", "fp16": "f16", "fp8e4nv": "e4m3", "fp8e5": "e5m2"}
         name = names.get(element, element)
         whole = element in {"i8", "u8"}
@@ -91,12 +92,12 @@ class AsynchronousInstructions:
             scales += "".join(f", {int(flag)}" for flag in chosen)
         sums_list = ", ".join(f"${i}" for i in range(count))
         text = (
-            "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(adds)) + ", 0;\\0A"
+            "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(bool(sums))) + ", 0;\\0A"
             f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{result}.{name}.{name} "
             f"{{{sums_list}}}, {listed}, ${second}, p{scales};\\0A}}"
         )
         constraints = [f"={letter}"] * count + [held] * len(words) + ["l"]
-        constraints += [str(i) for i in range(count)]
+        constraints += [str(i) for i in range(len(sums))]
         type_ = "i64" if isinstance(a, str) else "i32"
         arguments = [*(f"{type_} {word}" for word in words), f"i64 {b}"]
         arguments += [f"{kind} {s}" for s in sums]

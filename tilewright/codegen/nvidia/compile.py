@@ -75,7 +75,8 @@ def llvm_ir(
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.num_warps)
     code = Code(source_lines=lines)
-    writer = BlockWriter(code, PtxMachine(code, target), uses, placement)
+    machine = PtxMachine(code, target)
+    writer = BlockWriter(code, machine, uses, placement, options.num_stages)
     parameters = []
     for number, param in enumerate(function.params):
         kind = llvm_type(param.type.element)
@@ -84,7 +85,7 @@ def llvm_ir(
         if kind == "i1":
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
-    writer.write(function.body)
+    writer.write(function.body.ops)
     module = _module(code, symbol, ", ".join(parameters), target, options, lines)
     return module, symbol, writer.puller.shared.size_bytes
 

@@ -31,6 +31,7 @@ class PtxMachine(AsynchronousInstructions):
         self.shared_limit = target.shared_bytes
         self.has_stmatrix = target.has_stmatrix
         self.has_ldmatrix = True
+        self.has_copies = target.compute_capability >= (8, 0)
 
     # -- places -----------------------------------------------------------------------------------
 
