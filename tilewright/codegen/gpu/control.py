@@ -143,17 +143,17 @@ class ControlFlow:
             scaled = code.assign(f"mul {kind} {number}, {step}")
             return Element(code.assign(f"add {kind} {start}, {scaled}"), 1, code.level)
 
-        with self._operands_placed(op), self._copied_ahead(op, trips, index) as arrive:
-            counter = code.alloca("i64")
-            head, body, done = code.label("for"), code.label("body"), code.label("end")
-            with code.section(), puller.shared.repeated():
+        with self._operands_placed(op), code.section(), puller.shared.repeated():
+            enter, body, done = code.label("enter"), code.label("body"), code.label("end")
+            runs = code.assign(f"icmp ne i64 {trips}, 0")
+            code.line(f"br i1 {runs}, label %{enter}, label %{done}")
+            code.place(enter)
+            with self._copied_ahead(op, trips, index) as arrive:
+                counter = code.alloca("i64")
                 code.line(f"store i64 0, ptr {counter}")
-                code.line(f"br label %{head}")
-                code.place(head)
-                count = code.assign(f"load i64, ptr {counter}")
-                more = code.assign(f"icmp ult i64 {count}, {trips}")
-                code.line(f"br i1 {more}, label %{body}, label %{done}")
+                code.line(f"br label %{body}")
                 code.place(body)
+                count = code.assign(f"load i64, ptr {counter}")
                 arrive()
                 with code.section():
                     puller.scalars[op.body.params[0]] = index(count)
@@ -161,23 +161,31 @@ class ControlFlow:
                     self.blocks.write(op.body.ops)
                     self._keep(op.results, op.body.yields, slots)
                     puller.shared.end_iteration()
-                code.line(f"store i64 {code.assign(f'add nuw i64 {count}, 1')}, ptr {counter}")
-                code.line(f"br label %{head}")
-                code.place(done)
+                following = code.assign(f"add nuw i64 {count}, 1")
+                code.line(f"store i64 {following}, ptr {counter}")
+                more = code.assign(f"icmp ult i64 {following}, {trips}")
+                leave = code.label("leave")
+                code.line(f"br i1 {more}, label %{body}, label %{leave}")
+                code.place(leave)
+                self._await_deferred(op, slots)
+            code.line(f"br label %{done}")
+            code.place(done)
         self._fetch(op.results, slots)
-        self._await_deferred(op)
 
-    def _await_deferred(self, op: ops.For) -> None:
-        """Wait for the product that still runs when a loop ends."""
-        for number, value in enumerate(op.body.yields):
+    def _await_deferred(self, op: ops.For, slots: list[list[str]]) -> None:
+        """Wait for the product that still runs when a loop has ended.
+
+        On the way out, and not where those meet who never were in the loop: the assembler would
+        have to copy registers that are still being written. And before any other waiting: it
+        moves conversions of the sums above that, and then finds them too early (C7514).
+        """
+        for value, result, own in zip(op.body.yields, op.results, slots, strict=True):
             if isinstance(value, ops.Dot) and value in self.deferred:
-                result = op.results[number]
-                resident = self.puller.residents[result]
-                own = self._registers(result)
                 kind = llvm_type(result.type.element)
-                texts = [resident.elements[r].text for r in own]
-                done = self.machine.wait_for_products(0, texts, kind)
-                self._hold(result, [Element(text, 1, self.code.level) for text in done])
+                running = [self.code.assign(f"load {kind}, ptr {slot}") for slot in own]
+                done = self.machine.wait_for_products(0, running, kind)
+                for text, slot in zip(done, own, strict=True):
+                    self.code.line(f"store {kind} {text}, ptr {slot}")
 
     # -- copying ahead ----------------------------------------------------------------------------
 
