@@ -234,15 +234,15 @@ MATRIX = np.zeros((8, 8), np.float32)
         ),
         (
             (MATRIX, [8, -8], [8, 1], [8, 8]),
-            "`base`: TensorDescriptor: the size -8 is not from 0 to 2**31 - 1",
+            "`base`: TensorDescriptor: the sizes [8, -8] are not all from 0 to 2**31 - 1",
         ),
         (
             (MATRIX, [8, 2**31], [8, 1], [8, 8]),
-            "`base`: TensorDescriptor: the size 2147483648 is not from 0 to 2**31 - 1",
+            "`base`: TensorDescriptor: the sizes [8, 2147483648] are not all from 0 to 2**31 - 1",
         ),
         (
             (MATRIX, [8, 8], [8, 1], [8, 0]),
-            "`base`: TensorDescriptor: the sizes of the block must be positive, not 0",
+            "`base`: TensorDescriptor: the sizes of the block must be positive, not [8, 0]",
         ),
         (
             (MATRIX, [8, 8], [8, 1], 8),

@@ -27,7 +27,7 @@ from tilewright.ir.types import DTYPES, DType, ElementType, Kind, PointerType, T
 from tilewright.ops.descriptor import Padding
 from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.constants import constant_text, is_function, type_text
-from tilewright.runtime.tensor_descriptor import TensorDescriptor, checked_view
+from tilewright.runtime.tensor_descriptor import TensorDescriptor, checked_parts
 from tilewright.runtime.wrappers import MockTensor
 
 __all__ = [
@@ -234,50 +234,46 @@ def _descriptor(name: str, value: TensorDescriptor, *, const: bool) -> Argument:
     Of their values it matters only whether 16 bytes divide the last size: then they may be accessed
     16 at a time.
     """
-    view = checked_view(value, name)
-    shape = list(map(int, value.shape))
-    traced = _described(
+    view, shape, strides, block_shape = checked_parts(value, name)
+    specialization, parts = _described(
         _pointer_type(view.dtype, const),
-        tuple(map(int, value.block_shape)),
-        Padding(value.padding),
+        block_shape,
+        str(value.padding),
         has_whole_rows=shape[-1] * view.dtype.itemsize % _ALIGNMENT == 0,
         round_f32_to_tf32=bool(value.round_f32_to_tf32),
     )
-    numbers = [view.address, *shape, *map(int, value.strides[:-1])]
-    items = tuple(
-        Argument(name, Specialization(part, str(part.type)), number)
-        for part, number in zip(traced.parts.values(), numbers, strict=True)
-    )
+    numbers = (view.address, *shape, *strides[:-1])
+    items = tuple(Argument(name, *pair) for pair in zip(parts, numbers, strict=True))
     items[0].view = view
-    return Argument(name, Specialization(traced, _key_of_descriptor(traced)), value, items=items)
-
-
-def _key_of_descriptor(traced: Described) -> str:
-    marks = f":{traced.padding}" if traced.padding is not Padding.ZERO else ""
-    marks += ":16" * (traced.sizes[-1].divisible_by > 1) + ":tf32" * traced.round_f32_to_tf32
-    return f"descriptor({traced.base.type}{list(traced.block_shape)}){marks}"
+    return Argument(name, specialization, value, items=items)
 
 
 @functools.lru_cache(maxsize=256)
 def _described(
     pointer: PointerType,
     block_shape: tuple[int, ...],
-    padding: Padding,
+    padding: str,
     *,
     has_whole_rows: bool,
     round_f32_to_tf32: bool,
-) -> Described:
+) -> tuple[Specialization, tuple[Specialization, ...]]:
+    """Return the specialization of a descriptor, and those of its parts."""
     number, stride = TileType(DTYPES["i32"]), TileType(DTYPES["i64"])
     elements = max(1, _ALIGNMENT // pointer.element_ty.itemsize)
     others = len(block_shape) - 1
-    return Described(
+    traced = Described(
         Runtime(TileType(pointer), _ALIGNMENT),
         (*[Runtime(number)] * others, Runtime(number, elements if has_whole_rows else 1)),
         (Runtime(stride, elements),) * others,
         block_shape,
-        padding,
+        Padding(padding),
         round_f32_to_tf32,
     )
+    marks = f":{padding}" if traced.padding is not Padding.ZERO else ""
+    marks += ":16" * has_whole_rows + ":tf32" * round_f32_to_tf32
+    key = f"descriptor({pointer}{list(block_shape)}){marks}"
+    parts = (Specialization(part, str(part.type)) for part in traced.parts.values())
+    return Specialization(traced, key), tuple(parts)
 
 
 @functools.lru_cache(maxsize=256)

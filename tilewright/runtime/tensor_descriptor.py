@@ -14,9 +14,12 @@ from tilewright.ops.descriptor import ALIGNMENT_BYTES, MAX_DESCRIPTOR_RANK, Padd
 from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.wrappers import TensorWrapper
 
-__all__ = ["TensorDescriptor", "checked_view"]
+__all__ = ["TensorDescriptor", "checked_parts"]
 
 _LARGEST_SIZE = 2**31 - 1
+_PADDINGS = tuple(Padding)
+
+Numbers = tuple[int, ...]
 
 
 @dataclass
@@ -43,7 +46,7 @@ class TensorDescriptor:
     round_f32_to_tf32: bool = False
 
     def __post_init__(self) -> None:
-        checked_view(self, "base")
+        checked_parts(self, "base")
 
     @staticmethod
     def from_tensor(
@@ -84,8 +87,10 @@ def _strides(tensor: Any) -> list[int]:
     return [n // view.array.itemsize for n in view.array.strides]
 
 
-def checked_view(descriptor: TensorDescriptor, name: str) -> ArrayView:
-    """Return where the array of a descriptor lies.
+def checked_parts(
+    descriptor: TensorDescriptor, name: str
+) -> tuple[ArrayView, Numbers, Numbers, Numbers]:
+    """Return where the array of a descriptor lies, its shape, strides and the shape of the block.
 
     Raises `LaunchError`, which names the parameter `name`, where it is not what kernels assume.
     """
@@ -96,10 +101,9 @@ def checked_view(descriptor: TensorDescriptor, name: str) -> ArrayView:
             f"{type(descriptor.base).__name__}"
         )
     where = f"`{name}`: TensorDescriptor"
-    shape, strides, block = (
-        _numbers(where, field, getattr(descriptor, field))
-        for field in ("shape", "strides", "block_shape")
-    )
+    shape = _numbers(where, "shape", descriptor.shape)
+    strides = _numbers(where, "strides", descriptor.strides)
+    block = _numbers(where, "block_shape", descriptor.block_shape)
     rank = len(block)
     if not 1 <= rank <= MAX_DESCRIPTOR_RANK:
         raise LaunchError(f"{where}: 1 to {MAX_DESCRIPTOR_RANK} axes, block_shape has {rank}")
@@ -108,23 +112,23 @@ def checked_view(descriptor: TensorDescriptor, name: str) -> ArrayView:
             f"{where}: shape, strides and block_shape need a number for each axis, they have "
             f"{len(shape)}, {len(strides)} and {rank}"
         )
-    for size in (n for n in shape if not 0 <= n <= _LARGEST_SIZE):
-        raise LaunchError(f"{where}: the size {size} is not from 0 to 2**31 - 1")
-    for size in (n for n in block if n < 1):
-        raise LaunchError(f"{where}: the sizes of the block must be positive, not {size}")
+    if min(shape) < 0 or max(shape) > _LARGEST_SIZE:
+        raise LaunchError(f"{where}: the sizes {list(shape)} are not all from 0 to 2**31 - 1")
+    if min(block) < 1:
+        raise LaunchError(f"{where}: the sizes of the block must be positive, not {list(block)}")
     _check_layout(where, view, strides)
     _check_padding(where, view, descriptor.padding)
-    return view
+    return view, shape, strides, block
 
 
-def _numbers(where: str, field: str, values: Any) -> list[int]:
+def _numbers(where: str, field: str, values: Any) -> Numbers:
     try:
-        return [operator.index(n) for n in values]
+        return tuple(map(operator.index, values))
     except TypeError:
         raise LaunchError(f"{where}: {field} is a sequence of ints, not {values!r}") from None
 
 
-def _check_layout(where: str, view: ArrayView, strides: list[int]) -> None:
+def _check_layout(where: str, view: ArrayView, strides: Numbers) -> None:
     if view.address % ALIGNMENT_BYTES:
         raise LaunchError(
             f"{where}: the address of the array, {view.address:#x}, is not a multiple of "
@@ -147,7 +151,7 @@ def _check_layout(where: str, view: ArrayView, strides: list[int]) -> None:
 
 
 def _check_padding(where: str, view: ArrayView, padding: Any) -> None:
-    if padding not in {*Padding}:
+    if padding not in _PADDINGS:
         raise LaunchError(f"{where}: padding is 'zero' or 'nan', not {padding!r}")
     if padding == Padding.NAN and not view.dtype.is_floating():
         raise LaunchError(f"{where}: elements of {view.dtype} have no NaN to pad with")
