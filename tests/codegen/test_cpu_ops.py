@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.codegen import tile_harness
 from tests.codegen.tile_harness import (
     interpret,
     pointers,
@@ -82,7 +83,7 @@ def test_elementwise(cls, dtype, variants):
         fields = dict(zip(names, tiles, strict=True))
         return [emit(cls(**fields, **attributes)) for attributes in variants]
 
-    bound = cls.max_ulp if issubclass(cls, MathFunction) else 0
+    bound = tile_harness.ulp_bound(cls) if issubclass(cls, MathFunction) else 0
     for want, got in run_both(arrays, build, [dtype] * count):
         if bound and dtype.primitive_bitwidth >= 32:
             assert ulp_difference(got, want) <= bound

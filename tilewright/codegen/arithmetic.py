@@ -91,9 +91,9 @@ def rule(*classes: type[Op]) -> Callable[[Rule], Rule]:
 
 def lower(code: Code, op: Op, texts: list[str], lanes: int, level: int) -> str:
     """Write one op and return the name of its result."""
-    function = RULES.get(type(op))
+    function = code.rules.get(type(op)) or RULES.get(type(op))
     if function is None:
-        raise InternalError(f"the CPU target has no rule for {op.op_name}", location=op.location)
+        raise InternalError(f"no target has a rule for {op.op_name}", location=op.location)
     return function(Operands(code, op, texts, lanes, level), op)
 
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tilewright.errors import Location, Unsupported
+from tilewright.ir.core import Op
 from tilewright.ir.types import DTYPES, DType, ElementType, PointerType
 from tilewright.ops.numerics import narrow
 
 __all__ = ["Code", "Element", "Section", "constant_text", "llvm_type", "memory_type", "vector"]
 
+_NO_RULES: Mapping[type[Op], Callable[..., str]] = MappingProxyType({})
 _LLVM_TYPES = {"fp16": "half", "fp32": "float", "fp64": "double"}
 
 
@@ -107,12 +110,19 @@ class _Place:
 
 
 class Code:
-    """One function being written; with `source_lines`, instructions say where they come from."""
+    """One function being written.
+
+    With `source_lines`, instructions say where they come from. `rules` are the target's own ways to
+    write ops, which go before those of `arithmetic`.
+    """
 
     def __init__(
-        self, features: frozenset[str] = frozenset(), source_lines: SourceLines | None = None
+        self,
+        features: frozenset[str] = frozenset(),
+        source_lines: SourceLines | None = None,
+        rules: Mapping[type[Op], Callable[..., str]] = _NO_RULES,
     ) -> None:
-        self.features = features
+        self.features, self.rules = features, rules
         self._source_lines = source_lines
         self.mark = ""
         self.streams = False  # whether some stores went past the caches

@@ -147,18 +147,18 @@ def ceil(x: Any) -> Tensor:
 
 @builtin
 def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Tensor:
-    """Return the float quotient, correctly rounded with or without `ieee_rounding`.
+    """Return the float quotient; with `ieee_rounding` it is correctly rounded on GPUs too.
 
     >>> tl.fdiv(tl.arange(1, 3), 2)
     tensor([0.5, 1. ], fp32[2])
     """
-    return semantic.quotient("fdiv", x, y)
+    return semantic.quotient("fdiv", x, y, exact=bool(ieee_rounding))
 
 
 @builtin
 def div_rn(x: Any, y: Any) -> Tensor:
     """Return the float quotient, correctly rounded."""
-    return semantic.quotient("div_rn", x, y)
+    return semantic.quotient("div_rn", x, y, exact=True)
 
 
 @builtin

@@ -118,10 +118,14 @@ class Mul(Elementwise):
 
 
 class Div(Elementwise):
-    """Quotient: IEEE for floats; for integers truncated toward zero, and 0 where `y` is 0."""
+    """Quotient: IEEE for floats; for integers truncated toward zero, and 0 where `y` is 0.
+
+    An fp32 quotient that is not said to be `exact` may be off by 2 ULP on a GPU.
+    """
 
     x: Value
     y: Value
+    exact: bool = False
 
     def compute(self, x: Array, y: Array) -> Array:
         if x.dtype.kind == "f":

@@ -11,7 +11,8 @@ Narrow floats are computed in fp32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from tilewright.ir.builder import Emit, rewrite
 from tilewright.ir.core import Function, Op, Value
@@ -25,9 +26,11 @@ from tilewright.passes.expand_sigmoid import expand_erf, expand_tanh
 from tilewright.passes.expand_trigonometric import expand_cos, expand_sin
 from tilewright.passes.expression import Expression
 
-__all__ = ["expand_math"]
+__all__ = ["expand_math", "expand_math_for_gpu"]
 
-EXPANSIONS: dict[type[Op], Callable[..., Expression]] = {
+Expansions = Mapping[type[Op], Callable[..., Expression]]
+
+EXPANSIONS: Expansions = {
     Cos: expand_cos,
     Erf: expand_erf,
     Exp: expand_exp,
@@ -41,17 +44,36 @@ EXPANSIONS: dict[type[Op], Callable[..., Expression]] = {
 }
 
 
+def _native_exp2(x: Expression) -> Expression:
+    return x.append(Exp2(x.value))
+
+
+GPU_EXPANSIONS: Expansions = {
+    **{kind: EXPANSIONS[kind] for kind in (Cos, Log, Log2, Pow, Sin)},
+    Erf: partial(expand_erf, exp2=_native_exp2),
+    Tanh: partial(expand_tanh, exp2=_native_exp2),
+}
+"""fp32 on GPUs, which have instructions for powers of two and for 1 / sqrt(x)."""
+
+
 def expand_math(function: Function) -> Function:
     """Replace every function of real analysis by arithmetic."""
-    return rewrite(function, _expand)
+    return rewrite(function, partial(_expand, fp32=EXPANSIONS))
 
 
-def _expand(op: Op, emit: Emit) -> Value | None:
-    expansion = EXPANSIONS.get(type(op))
-    if expansion is None:
+def expand_math_for_gpu(function: Function) -> Function:
+    """Replace the functions of real analysis that GPUs have no instruction for."""
+    return rewrite(function, partial(_expand, fp32=GPU_EXPANSIONS))
+
+
+def _expand(op: Op, emit: Emit, fp32: Expansions) -> Value | None:
+    if type(op) not in EXPANSIONS:
         return None
     element = op.type.element
     assert isinstance(element, DType)
+    expansion = (EXPANSIONS if element.name == "fp64" else fp32).get(type(op))
+    if expansion is None:
+        return None
     constants: dict[tuple[str, object], Value] = {}
     operands = [Expression(value, emit, constants) for value in op.operands]
     if not is_narrow_float(element):

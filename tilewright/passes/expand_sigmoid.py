@@ -9,6 +9,7 @@ result rounds to 1. Both forms are computed everywhere. Coefficients are made as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
 
 from tilewright.passes.expand_exponential import exp2_fraction
@@ -57,25 +58,25 @@ ERF_BOUND = {"fp32": 4.0, "fp64": 6.0}
 TANH_BOUND = {"fp32": 10.0, "fp64": 20.0}
 
 
-def expand_erf(x: Expression) -> Expression:
-    """Error function."""
-    magnitude = abs(x)
-    near_zero = horner(x * x, ERF[x.dtype.name]).fma(magnitude, magnitude)
-    bounded = magnitude.at_most(ERF_BOUND[x.dtype.name])
-    far = 1.0 - _exp2(horner(bounded, LOG2_ERFC[x.dtype.name]))
-    return with_sign_of(choose(magnitude < ERF_NEAR_ZERO, near_zero, far), x)
-
-
-def expand_tanh(x: Expression) -> Expression:
-    """Hyperbolic tangent."""
-    magnitude, square = abs(x), x * x
-    near_zero = (square * magnitude).fma(horner(square, TANH[x.dtype.name]), magnitude)
-    power = _exp2(magnitude.at_most(TANH_BOUND[x.dtype.name]) * (-2.0 / log(2.0)))
-    far = (power / (power + 1.0)).fma(-2.0, 1.0)
-    return with_sign_of(choose(magnitude < TANH_NEAR_ZERO, near_zero, far), x)
-
-
 def _exp2(x: Expression) -> Expression:
     """2^x where that is a normal number."""
     n = nearest_whole(x)
     return power_of_two(n) * exp2_fraction(x - n.value)
+
+
+def expand_erf(x: Expression, exp2: Callable[[Expression], Expression] = _exp2) -> Expression:
+    """Error function; `exp2` gives powers of two that are normal numbers."""
+    magnitude = abs(x)
+    near_zero = horner(x * x, ERF[x.dtype.name]).fma(magnitude, magnitude)
+    bounded = magnitude.at_most(ERF_BOUND[x.dtype.name])
+    far = 1.0 - exp2(horner(bounded, LOG2_ERFC[x.dtype.name]))
+    return with_sign_of(choose(magnitude < ERF_NEAR_ZERO, near_zero, far), x)
+
+
+def expand_tanh(x: Expression, exp2: Callable[[Expression], Expression] = _exp2) -> Expression:
+    """Hyperbolic tangent; `exp2` gives powers of two that are normal numbers."""
+    magnitude, square = abs(x), x * x
+    near_zero = (square * magnitude).fma(horner(square, TANH[x.dtype.name]), magnitude)
+    power = exp2(magnitude.at_most(TANH_BOUND[x.dtype.name]) * (-2.0 / log(2.0)))
+    far = power.near_quotient(power + 1.0).fma(-2.0, 1.0)
+    return with_sign_of(choose(magnitude < TANH_NEAR_ZERO, near_zero, far), x)

@@ -95,7 +95,7 @@ class Expression:
         return self * other
 
     def __truediv__(self, other: Expression | Number) -> Expression:
-        return self.append(Div(self.value, self.operand(other)))
+        return self.append(Div(self.value, self.operand(other), exact=True))
 
     def __rtruediv__(self, other: Number) -> Expression:
         return self.constant(other) / self
@@ -146,6 +146,10 @@ class Expression:
 
     def __invert__(self) -> Expression:
         return self.append(Invert(self.value))
+
+    def near_quotient(self, other: Expression | Number) -> Expression:
+        """Return `self / other`, which a GPU may round otherwise."""
+        return self.append(Div(self.value, self.operand(other)))
 
     def fma(self, factor: Expression | Number, addend: Expression | Number) -> Expression:
         """Return `self * factor + addend`, rounded once."""

@@ -14,6 +14,8 @@ effect (Boldo and Melquiond, 2008).
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.ir.builder import Emit, rewrite
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import DType
@@ -22,35 +24,46 @@ from tilewright.ops.numerics import is_narrow_float
 from tilewright.passes.expression import Expression, choose
 from tilewright.passes.narrow_float_bits import from_fp32, to_fp16, to_fp32
 
-__all__ = ["legalize_casts"]
+__all__ = ["legalize_casts", "legalize_casts_for_gpu"]
+
+_GPU_FORMATS = frozenset({"fp16", "bf16"})
 
 
 def legalize_casts(function: Function) -> Function:
     """Replace the casts that some target lacks."""
-    return rewrite(function, _legalize)
+    return rewrite(function, partial(_legalize, rounded=frozenset({"fp16"})))
 
 
-def _legalize(op: Op, emit: Emit) -> Value | None:
+def legalize_casts_for_gpu(function: Function) -> Function:
+    """Replace the casts that some GPU lacks: they round fp32 to bf16 too."""
+    return rewrite(function, partial(_legalize, rounded=_GPU_FORMATS))
+
+
+def _legalize(op: Op, emit: Emit, rounded: frozenset[str]) -> Value | None:
+    """Replace a cast; fp32 is `rounded` to some formats as it is."""
     if not isinstance(op, Cast):
         return None
     x, to = Expression(op.x, emit), op.to
-    if _is_primitive(x.dtype, to, op.rounding):
+    if _is_primitive(x.dtype, to, op.rounding, rounded):
         return None
     if is_narrow_float(to):
         if x.dtype.is_fp8() and to.name == "fp16":
             return to_fp16(x).value
-        return from_fp32(_to_fp32_rounded_to_odd(x), to, op.rounding).value
+        wide = _to_fp32_rounded_to_odd(x)
+        if to.name in rounded and op.rounding == "rtne":
+            return wide.cast(to.name).value
+        return from_fp32(wide, to, op.rounding).value
     if is_narrow_float(x.dtype):
         wide = to_fp32(x)
         return wide.value if to.name == "fp32" else wide.cast(to.name).value
     return _to_fp32_toward_zero(x).value
 
 
-def _is_primitive(source: DType, to: DType, rounding: str) -> bool:
+def _is_primitive(source: DType, to: DType, rounding: str, rounded: frozenset[str]) -> bool:
     if is_narrow_float(source):
         return source.name == "fp16" and to.name == "fp32"
     if is_narrow_float(to):
-        return (source.name, to.name, rounding) == ("fp32", "fp16", "rtne")
+        return source.name == "fp32" and to.name in rounded and rounding == "rtne"
     return (source.name, to.name, rounding) != ("fp64", "fp32", "rtz")
 
 

@@ -18,11 +18,12 @@ from tilewright.ir.verifier import verify
 from tilewright.passes.dump import Dump, Report
 from tilewright.passes.eliminate_duplicates import eliminate_duplicates
 from tilewright.passes.expand_descriptors import expand_descriptors
-from tilewright.passes.expand_math import expand_math
+from tilewright.passes.expand_math import expand_math, expand_math_for_gpu
 from tilewright.passes.fold_dot_accumulator import fold_dot_accumulator
+from tilewright.passes.fuse_multiply_adds import fuse_multiply_adds
 from tilewright.passes.hoist_invariants import hoist_invariants
 from tilewright.passes.inline_calls import inline_calls
-from tilewright.passes.legalize_casts import legalize_casts
+from tilewright.passes.legalize_casts import legalize_casts, legalize_casts_for_gpu
 from tilewright.passes.legalize_narrow_floats import legalize_narrow_floats
 from tilewright.passes.remove_dead import remove_dead
 from tilewright.passes.scalarize_inductions import scalarize_inductions
@@ -76,37 +77,52 @@ PASSES: tuple[Pass, ...] = (
 )
 """What every target runs."""
 
-PREPARE_FOR_CPU: tuple[Pass, ...] = (
-    Pass("expand_descriptors", expand_descriptors, optional=False),
-    Pass("scalarize_inductions", scalarize_inductions),
-    Pass("fold_dot_accumulator", fold_dot_accumulator),
-    Pass("legalize_narrow_floats", legalize_narrow_floats, optional=False),
-    Pass(
-        "expand_math",
-        expand_math,
-        after={"legalize_narrow_floats": "functions are expanded for fp32 and fp64 only"},
-        optional=False,
-    ),
-    Pass(
-        "legalize_casts",
-        legalize_casts,
-        after={
-            "legalize_narrow_floats": "narrow arithmetic becomes casts",
-            "expand_math": "expansions use casts",
-        },
-        optional=False,
-    ),
-    Pass(
-        "simplify_legal",
-        simplify,
-        after={"legalize_casts": "constants are folded through the expansions"},
-    ),
-    Pass("eliminate_duplicates_legal", eliminate_duplicates),
-    Pass("remove_dead_legal", remove_dead),
-)
+
+def _preparation(
+    expand: Callable[[Function], Function],
+    legalize: Callable[[Function], Function],
+    *before_expanding: Pass,
+) -> tuple[Pass, ...]:
+    return (
+        Pass("expand_descriptors", expand_descriptors, optional=False),
+        Pass("scalarize_inductions", scalarize_inductions),
+        Pass("fold_dot_accumulator", fold_dot_accumulator),
+        *before_expanding,
+        Pass("legalize_narrow_floats", legalize_narrow_floats, optional=False),
+        Pass(
+            "expand_math",
+            expand,
+            after={"legalize_narrow_floats": "functions are expanded for fp32 and fp64 only"},
+            optional=False,
+        ),
+        Pass(
+            "legalize_casts",
+            legalize,
+            after={
+                "legalize_narrow_floats": "narrow arithmetic becomes casts",
+                "expand_math": "expansions use casts",
+            },
+            optional=False,
+        ),
+        Pass(
+            "simplify_legal",
+            simplify,
+            after={"legalize_casts": "constants are folded through the expansions"},
+        ),
+        Pass("eliminate_duplicates_legal", eliminate_duplicates),
+        Pass("remove_dead_legal", remove_dead),
+    )
+
+
+PREPARE_FOR_CPU = _preparation(expand_math, legalize_casts)
 """What the CPU target runs afterwards: ops that it does not generate become others."""
 
-PREPARE_FOR_GPU: tuple[Pass, ...] = PREPARE_FOR_CPU
+_FUSE = Pass(
+    "fuse_multiply_adds",
+    fuse_multiply_adds,
+    after={"fold_dot_accumulator": "a scaled product is no accumulator any more"},
+)
+PREPARE_FOR_GPU = _preparation(expand_math_for_gpu, legalize_casts_for_gpu, _FUSE)
 """What GPU targets run afterwards."""
 
 
@@ -135,9 +151,15 @@ def prepare_for_cpu(function: Function, *, observers: Sequence[Observer] = ()) -
     return run_passes(function, PREPARE_FOR_CPU, "prepare_for_cpu", observers)
 
 
-def prepare_for_gpu(function: Function, *, observers: Sequence[Observer] = ()) -> Function:
-    """Run the passes that lead from an optimized function to what GPU targets generate."""
-    return run_passes(function, PREPARE_FOR_GPU, "prepare_for_gpu", observers)
+def prepare_for_gpu(
+    function: Function, *, fuses: bool = True, observers: Sequence[Observer] = ()
+) -> Function:
+    """Run the passes that lead from an optimized function to what GPU targets generate.
+
+    `fuses` says whether a product and a sum may be rounded once.
+    """
+    passes = [step for step in PREPARE_FOR_GPU if fuses or step is not _FUSE]
+    return run_passes(function, passes, "prepare_for_gpu", observers)
 
 
 def run_passes(

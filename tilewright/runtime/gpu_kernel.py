@@ -32,7 +32,9 @@ def compile_for_gpu(request: Request, number: int, options: Mapping[str, Any]) -
     """Compile a kernel for GPU `number` and load it there."""
     gpu = device(number)
     function = tile_ir(request)
-    ptx = generate(prepare_for_gpu(function), gpu.target, GpuOptions.among(options))
+    gpu_options = GpuOptions.among(options)
+    prepared = prepare_for_gpu(function, fuses=gpu_options.enable_fp_fusion)
+    ptx = generate(prepared, gpu.target, gpu_options)
     asm = {"tir": to_text(function), "llir": ptx.llvm_ir, "ptx": ptx.ptx}
     return GpuKernel(request, gpu, ptx.symbol, ptx.shared_bytes, ptx.num_warps, asm, options)
 

@@ -37,7 +37,8 @@ def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[F
 
 def compiled(function: Function, target: NvidiaTarget, **options: Any) -> PtxKernel:
     """The PTX of a tile function; assembled, where there is a ptxas, and free of spills."""
-    kernel = generate(prepare_for_gpu(function), target, GpuOptions(**options))
+    chosen = GpuOptions(**options)
+    kernel = generate(prepare_for_gpu(function, fuses=chosen.enable_fp_fusion), target, chosen)
     ptxas = find_ptxas()
     if ptxas is not None:
         found = assemble(kernel.ptx, target, ptxas)

@@ -1,4 +1,4 @@
-"""How a GPU should run a kernel: never what it computes."""
+"""How a GPU should run a kernel: never what it computes, except for roundings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GpuOptions:
     A program runs on `num_warps` warps of each of `num_ctas` blocks. Loops keep up to `num_stages`
     iterations of their loads in flight. A thread has at most `maxnreg` registers (None: what the
     assembler chooses). With `launch_pdl` a kernel may start before the one ahead of it on its
-    stream has ended.
+    stream has ended. With `enable_fp_fusion` a product and the sum it goes into are rounded once.
     """
 
     num_warps: int = 4
@@ -24,6 +24,7 @@ class GpuOptions:
     num_ctas: int = 1
     maxnreg: int | None = None
     launch_pdl: bool = False
+    enable_fp_fusion: bool = True
 
     @classmethod
     def among(cls, options: Mapping[str, Any]) -> GpuOptions:

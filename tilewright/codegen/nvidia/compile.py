@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from tilewright import ops
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.nvidia.arithmetic import PTX_RULES
 from tilewright.codegen.nvidia.instructions import ATTRIBUTES, PtxMachine
 from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.uses import Uses
@@ -74,7 +76,7 @@ def llvm_ir(
     facts = analyze_axes(function)
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.num_warps)
-    code = Code(source_lines=lines)
+    code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target)
     writer = BlockWriter(code, machine, uses, placement, options.num_stages)
     parameters = []
@@ -86,7 +88,13 @@ def llvm_ir(
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
     writer.write(function.body.ops)
-    module = _module(code, symbol, ", ".join(parameters), target, options, lines)
+    attributes = f'"nvvm.reqntid"="{options.num_warps * target.warp_size}"'
+    if options.maxnreg is not None:
+        attributes += f' "nvvm.maxnreg"="{options.maxnreg}"'
+    elif any(isinstance(op, ops.Dot) for op in function.body.walk()):
+        # Else ptxas spills registers to have more blocks on a multiprocessor.
+        attributes += ' "nvvm.minctasm"="1"'
+    module = _module(code, symbol, ", ".join(parameters), target, attributes, lines)
     return module, symbol, writer.puller.shared.size_bytes
 
 
@@ -95,12 +103,9 @@ def _module(
     symbol: str,
     parameters: str,
     target: NvidiaTarget,
-    options: GpuOptions,
+    attributes: str,
     lines: LineTable,
 ) -> str:
-    attributes = f'"nvvm.reqntid"="{options.num_warps * target.warp_size}"'
-    if options.maxnreg is not None:
-        attributes += f' "nvvm.maxnreg"="{options.maxnreg}"'
     body = "\n".join(f"  {line}" for line in (*code.allocas, *code.sections[0].lines))
     declarations = "\n".join((*code.definitions.values(), *code.declarations.values()))
     return f"""target datalayout = "{_data_layout(target)}"

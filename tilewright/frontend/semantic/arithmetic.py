@@ -99,9 +99,9 @@ def true_divide(x: Any, y: Any) -> Tensor:
 def floor_divide(x: Any, y: Any) -> Tensor:
     """Return the integer quotient truncated toward zero, as in C; of floats, the floor."""
     left, right = promote("//", x, y)
-    quotient = emit(Div, left, right)
     if not left.dtype.is_floating():
-        return quotient
+        return emit(Div, left, right)
+    quotient = emit(Div, left, right, exact=True)
     extension("`//` of floats", "tl.floor(x / y)")
     return emit(Floor, quotient)
 

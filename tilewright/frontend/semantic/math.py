@@ -33,9 +33,9 @@ def apply(function: type[MathFunction], x: Any) -> Tensor:
     return emit(function, _floating(function.op_name, x))
 
 
-def quotient(name: str, x: Any, y: Any) -> Tensor:
-    """Return the IEEE quotient in the common type of two floats."""
-    return emit(Div, *promote_tensors(name, _floating(name, x), _floating(name, y)))
+def quotient(name: str, x: Any, y: Any, *, exact: bool) -> Tensor:
+    """Return the quotient in the common type of two floats."""
+    return emit(Div, *promote_tensors(name, _floating(name, x), _floating(name, y)), exact=exact)
 
 
 def fused_multiply_add(x: Any, y: Any, z: Any) -> Tensor:
