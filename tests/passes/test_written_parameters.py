@@ -81,6 +81,24 @@ CASES = {
         "%p = bitcast %big {to=*fp32} : *fp32\n store %p, %x, _",
         {0, 1, 2},
     ),
+    "blocks of a descriptor": (
+        """
+        %v = descriptor_load %a, [%n], [], [%n] {block=[8]} : fp32[8]
+        descriptor_store %b, [%n], [], [%n], %v
+        descriptor_reduce %c, [%n], [], [%n], %v {kind="add"}
+        """,
+        {1, 2},
+    ),
+    "an address read through a descriptor": (
+        """
+        %p = bitcast %a {to=*i64} : *i64
+        %q = descriptor_load %p, [%n], [], [%n] {block=[8]} : i64[8]
+        %r = bitcast %q {to=*fp32} : *fp32[8]
+        %xs = broadcast %x {shape=[8]} : fp32[8]
+        store %r, %xs, _
+        """,
+        {0, 1, 2},
+    ),
     "a call": ("call [%x, %c] {callee=@write}", {2}),
 }
 
