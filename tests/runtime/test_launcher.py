@@ -186,9 +186,9 @@ def test_an_unknown_layout_of_arrays_is_refused(monkeypatch):
     shared = launcher_module._shared()
     with monkeypatch.context() as patch:
         patch.setattr(launcher_module, "_numpy_layout_is_known", lambda: False)
-        shared._fill()
+        shared.fill()
         assert accepts(ArrayParameter("fp32"), np.zeros(4, np.float32)) == [False]
-    shared._fill()
+    shared.fill()
     assert accepts(ArrayParameter("fp32"), np.zeros(4, np.float32)) == [True]
 
 
@@ -333,7 +333,7 @@ def test_a_launcher_has_the_name_of_its_kernel():
 
 @pytest.mark.parametrize("tag", [None, 2**63 - 1])
 def test_ints_with_and_without_the_shortcut_for_small_ones(tag):
-    table = launcher_module._shared()._table
+    table = launcher_module._shared().table
     before = table[launcher_module.Table.ONE_DIGIT]
     if tag is not None:
         table[launcher_module.Table.ONE_DIGIT] = tag
@@ -386,7 +386,7 @@ def fake_torch(monkeypatch):
     accept_torch()
     yield fake
     monkeypatch.undo()
-    launcher_module._shared()._fill()
+    launcher_module._shared().fill()
 
 
 def test_tensors(fake_torch):
@@ -414,7 +414,7 @@ def test_torch_may_be_imported_after_binding(fake_torch, monkeypatch):
     tensor = FakeTensor(fake_torch.float32, 64)
     monkeypatch.delitem(sys.modules, "torch")
     launch = make([ArrayParameter("fp32")])
-    launcher_module._shared()._fill()
+    launcher_module._shared().fill()
     accept_torch()
     assert launch(1, 1, 1, tensor) is NotImplemented
     monkeypatch.setitem(sys.modules, "torch", fake_torch)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright import env
 from tilewright.codegen.cpu.compile import generate
@@ -30,7 +30,18 @@ from tilewright.runtime.request import Request
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Lowered", "begin_compile", "compile_kernel", "lower", "tile_ir"]
+__all__ = [
+    "Lowered",
+    "begin_compile",
+    "compile_kernel",
+    "effects",
+    "lower",
+    "tile_ir",
+    "timed",
+    "with_room",
+]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,7 @@ class Lowered:
 def compile_kernel(request: Request) -> MachineCode:
     """Take a kernel through all stages, and keep the result in the disk cache."""
     lowered = lower(request)
-    with _timed(request, "machine code"):
+    with timed(request, "machine code"):
         object_bytes = compile_to_object(lowered.llvm_ir, host=host())
     return _finish(request, lowered, object_bytes)
 
@@ -68,12 +79,20 @@ def lower(request: Request) -> Lowered:
 
     Raises `CompileError` for a kernel that is longer than the stages can follow.
     """
+    return with_room(request, lambda: _lower(request))
+
+
+def with_room(request: Request, work: Callable[[], T]) -> T:
+    """Return `work()`, done in a thread with a deep stack where the kernel is a long one.
+
+    Raises `CompileError` for one that is too long even so.
+    """
     try:
-        return _lower(request)
+        return work()
     except RecursionError:
-        pass  # a long kernel: once more, with room for it
+        pass
     try:
-        return _in_a_deep_thread(lambda: _lower(request))
+        return _in_a_deep_thread(work)
     except RecursionError:
         raise CompileError(
             f"`{request.function.name}` is too long: its values depend on each other in a chain of "
@@ -84,22 +103,19 @@ def lower(request: Request) -> Lowered:
 
 
 def _lower(request: Request) -> Lowered:
-    with _timed(request, "tile IR"):
+    with timed(request, "tile IR"):
         function = tile_ir(request)
     if env.debug_level() >= 3:
         tell(to_text(function))
-    with _timed(request, "LLVM IR"):
+    with timed(request, "LLVM IR"):
         kernel = generate(prepare_for_cpu(function), host())
-    written = _written_names(request, function)
-    accessed = _accessed_names(request, function)
     if env.debug_level() >= 5:
         tell(assembly(kernel.llvm_ir, host=host()))
     header = {
         "symbol": kernel.symbol,
         "scratch_bytes": kernel.scratch_bytes,
         "assertions": [[text, place and asdict(place)] for text, place in kernel.assertions],
-        "written": sorted(written),
-        "accessed": {name: place and asdict(place) for name, place in accessed.items()},
+        **effects(request, function),
     }
     return Lowered(kernel.llvm_ir, header)
 
@@ -117,6 +133,15 @@ def tile_ir(request: Request) -> Function:
     except CompileError as error:
         _explain_addresses(request, error)
         raise
+
+
+def effects(request: Request, function: Function) -> dict[str, Any]:
+    """Return what a launch has to know of the tile IR, for the header of a cache entry."""
+    accessed = _accessed_names(request, function)
+    return {
+        "written": sorted(_written_names(request, function)),
+        "accessed": {name: place and asdict(place) for name, place in accessed.items()},
+    }
 
 
 def _written_names(request: Request, function: Function) -> frozenset[str]:
@@ -173,14 +198,14 @@ _STACK_BYTES = 1 << 29
 _deep_compilations = threading.Lock()
 
 
-def _in_a_deep_thread(lower: Callable[[], Lowered]) -> Lowered:
-    """Run `lower` in a thread with a large stack, where recursion may go deep."""
-    results: list[Lowered] = []
+def _in_a_deep_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread with a large stack, where recursion may go deep."""
+    results: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            results.append(lower())
+            results.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
             errors.append(error)
 
@@ -201,7 +226,8 @@ def _in_a_deep_thread(lower: Callable[[], Lowered]) -> Lowered:
 
 
 @contextlib.contextmanager
-def _timed(request: Request, stage: str) -> Iterator[None]:
+def timed(request: Request, stage: str) -> Iterator[None]:
+    """Tell how long a stage takes, from TILEWRIGHT_DEBUG=2 on."""
     started = time.perf_counter()
     yield
     if env.debug_level() >= 2:

@@ -2,57 +2,97 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
 import sys
-from collections.abc import Sequence
-from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
+import threading
+from collections.abc import Iterator, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import LaunchError, Unsupported
+from tilewright.runtime import history
+from tilewright.runtime.cuda_errors import INVALID_CODE, describe
 from tilewright.target import NvidiaTarget, nvidia_target
 
-__all__ = ["Device", "Function", "Module", "current_stream", "device"]
+__all__ = ["Device", "Driver", "Function", "Module", "device", "driver", "is_in_use", "link"]
 
 # Numbers of cuda.h.
 _SUCCESS = 0
-_INVALID_PTX = frozenset({200, 209, 218, 222})
-_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_MAJOR, _MINOR, _L2_BYTES = 75, 76, 38  # CU_DEVICE_ATTRIBUTE_*
 _INFO_LOG, _INFO_BYTES, _ERROR_LOG, _ERROR_BYTES = 3, 4, 5, 6  # CU_JIT_*
-_LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 3, 4, 8  # CU_FUNC_ATTRIBUTE_*
+_PTX = 1  # CU_JIT_INPUT_PTX
+_MOST_THREADS, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 0, 3, 4, 8  # CU_FUNC_ATTRIBUTE_*
 _ORDINARY_SHARED = 48 << 10
 _LOG_BYTES = 16 << 10
+_UNTIMED = 2  # CU_EVENT_DISABLE_TIMING
 
 
-@functools.cache
-def _driver() -> ctypes.CDLL:
-    """Return the driver's library, initialised."""
+class Driver:
+    """The driver's library, started.
+
+    Raises `LaunchError`, `Unsupported` or `MemoryError` for what a call answers; `doing` says what
+    it was for.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.call("cuInit", 0, doing="starting the NVIDIA driver")
+        version = c_int()
+        self.call("cuDriverGetVersion", byref(version), doing="starting the NVIDIA driver")
+        self.version = version.value
+
+    def call(self, function: str, *arguments: Any, doing: str) -> None:
+        """Call a function; raise the error that its code stands for."""
+        self.check(getattr(self.library, function)(*arguments), doing)
+
+    def check(self, code: int, doing: str) -> None:
+        """Raise the error that a code stands for."""
+        if code != _SUCCESS:
+            raise describe(code, self._words(code), doing)
+
+    def address(self, function: str) -> int:
+        """Return the address of a function, for machine code to call."""
+        return ctypes.cast(getattr(self.library, function), c_void_p).value or 0
+
+    def _words(self, code: int) -> str:
+        name, text = c_char_p(), c_char_p()
+        self.library.cuGetErrorName(code, byref(name))
+        self.library.cuGetErrorString(code, byref(text))
+        return f"{(name.value or b'?').decode()}: {(text.value or b'').decode()}"
+
+
+class _State:
+    """The driver and the GPUs of this process, once they are asked for."""
+
+    lock = threading.RLock()
+    driver: Driver | None = None
+    devices: dict[int, Device] = {}
+
+
+def driver() -> Driver:
+    """Return the driver; raise `LaunchError` where there is none."""
+    with _State.lock:
+        if _State.driver is None:
+            _State.driver = Driver(_library())
+        return _State.driver
+
+
+def is_in_use() -> bool:
+    """Whether this process has used a GPU through this module."""
+    return _State.driver is not None
+
+
+def _library() -> ctypes.CDLL:
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
-        library = ctypes.CDLL(name)
+        return ctypes.CDLL(name)
     except OSError as error:
         raise LaunchError(
             f"the NVIDIA driver is not installed here: {error}",
             hint="kernels run on the CPU on arrays in its memory",
         ) from error
-    _check(library, library.cuInit(0), "starting the driver")
-    return library
-
-
-def _check(library: ctypes.CDLL, code: int, doing: str) -> None:
-    if code == _SUCCESS:
-        return
-    name, text = c_char_p(), c_char_p()
-    library.cuGetErrorName(code, byref(name))
-    library.cuGetErrorString(code, byref(text))
-    says = f"{(name.value or b'?').decode()}: {(text.value or b'').decode()}"
-    raise LaunchError(f"{doing}: the driver says {says}")
-
-
-def _call(function: str, *arguments: Any, doing: str) -> None:
-    library = _driver()
-    _check(library, getattr(library, function)(*arguments), doing)
 
 
 @dataclass(frozen=True)
@@ -62,89 +102,169 @@ class Device:
     number: int
     context: int
     target: NvidiaTarget
+    l2_bytes: int
 
-    def activate(self) -> None:
-        """Make its context the current one of this thread, unless it is."""
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make its context the current one of this thread, for a while."""
         current = c_void_p()
-        _call("cuCtxGetCurrent", byref(current), doing="asking for the context")
-        if current.value != self.context:
-            _call("cuCtxSetCurrent", c_void_p(self.context), doing=f"using GPU {self.number}")
+        driver().call("cuCtxGetCurrent", byref(current), doing="asking for the context")
+        if current.value == self.context:
+            yield
+            return
+        doing = f"using GPU {self.number}"
+        driver().call("cuCtxSetCurrent", c_void_p(self.context), doing=doing)
+        try:
+            yield
+        finally:
+            driver().call("cuCtxSetCurrent", current, doing=doing)
+
+    def synchronize(self, doing: str) -> None:
+        """Wait for all that was started on it."""
+        with self.active():
+            driver().call("cuCtxSynchronize", doing=doing)
+
+    def order(self, first: int, second: int) -> None:
+        """Let what comes on a stream from now on wait for what is on another one."""
+        event, doing = c_void_p(), "ordering two streams"
+        with self.active():
+            driver().call("cuEventCreate", byref(event), c_uint(_UNTIMED), doing=doing)
+            try:
+                driver().call("cuEventRecord", event, c_void_p(first), doing=doing)
+                driver().call("cuStreamWaitEvent", c_void_p(second), event, c_uint(0), doing=doing)
+            finally:
+                driver().library.cuEventDestroy_v2(event)
 
 
-@functools.cache
 def device(number: int) -> Device:
     """Return a GPU; raise `Unsupported` for one that is too old."""
+    found = _State.devices.get(number)
+    if found is None:
+        with _State.lock:
+            found = _State.devices.get(number) or _open(number)
+            _State.devices[number] = found
+    return found
+
+
+def _open(number: int) -> Device:
     handle, context = c_int(), c_void_p()
     doing = f"using GPU {number}"
-    _call("cuDeviceGet", byref(handle), number, doing=doing)
-    _call("cuDevicePrimaryCtxRetain", byref(context), handle, doing=doing)
-    facts = [c_int() for _ in range(2)]
-    for fact, attribute in zip(facts, (_MAJOR, _MINOR), strict=True):
-        _call("cuDeviceGetAttribute", byref(fact), attribute, handle, doing=doing)
-    major, minor = (fact.value for fact in facts)
+    driver().call("cuDeviceGet", byref(handle), number, doing=doing)
+    facts = {attribute: c_int() for attribute in (_MAJOR, _MINOR, _L2_BYTES)}
+    for attribute, fact in facts.items():
+        driver().call("cuDeviceGetAttribute", byref(fact), attribute, handle, doing=doing)
+    major, minor = facts[_MAJOR].value, facts[_MINOR].value
     target = nvidia_target(major, minor)
-    if target is None or context.value is None:
+    if target is None:
         raise Unsupported(
             f"GPU {number} has compute capability {major}.{minor}",
             hint="7.5 and later are supported",
         )
-    return Device(number, context.value, target)
+    # Kept until the process ends.
+    driver().call("cuDevicePrimaryCtxRetain", byref(context), handle, doing=doing)
+    return Device(number, context.value or 0, target, facts[_L2_BYTES].value)
 
 
-def current_stream(number: int) -> int:
-    """Return the stream on which PyTorch works on a GPU; the default one where it is not loaded."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return 0
-    return int(torch.cuda.current_stream(number).cuda_stream)
+# ---- code ------------------------------------------------------------------------------------
 
 
-class Module:
-    """PTX, assembled by the driver and loaded on a GPU as long as this object lives."""
+class _Logs:
+    """Where the driver's assembler writes what it has to say."""
 
-    def __init__(self, gpu: Device, ptx: str) -> None:
-        gpu.activate()
-        self.gpu = gpu
-        self._handle = c_void_p()
-        info, errors = (ctypes.create_string_buffer(_LOG_BYTES) for _ in range(2))
+    def __init__(self) -> None:
+        self._info, self._errors = (ctypes.create_string_buffer(_LOG_BYTES) for _ in range(2))
         keys = (_INFO_LOG, _INFO_BYTES, _ERROR_LOG, _ERROR_BYTES)
         size = c_void_p(_LOG_BYTES)
-        values = [ctypes.cast(info, c_void_p), size, ctypes.cast(errors, c_void_p), size]
-        code = _driver().cuModuleLoadDataEx(
-            byref(self._handle),
-            ptx.encode(),
+        places = [ctypes.cast(log, c_void_p) for log in (self._info, self._errors)]
+        values = [places[0], size, places[1], size]
+        self.options = (
             c_uint(len(keys)),
             (c_int * len(keys))(*keys),
             (c_void_p * len(keys))(*values),
         )
-        self.log = (info.value + errors.value).decode(errors="replace").strip()
-        doing = f"loading a kernel on GPU {gpu.number}"
-        if code in _INVALID_PTX and self.log:
-            doing += f" ({self.log})"
-        _check(_driver(), code, doing)
+
+    @property
+    def text(self) -> str:
+        return (self._info.value + self._errors.value).decode(errors="replace").strip()
+
+    def check(self, code: int, doing: str) -> None:
+        """Raise the error of a code, with what the assembler says."""
+        if code in INVALID_CODE and self.text:
+            doing += f" ({self.text})"
+        driver().check(code, doing)
+
+
+def link(gpu: Device, ptx: str, name: str) -> tuple[bytes, str]:
+    """Let the driver assemble PTX; return the machine code and what it says about it."""
+    logs, state = _Logs(), c_void_p()
+    doing = f"assembling {name}"
+    code, size = c_void_p(), c_size_t()
+    text = ptx.encode() + b"\0"
+    library = driver().library
+    with gpu.active():
+        driver().call("cuLinkCreate_v2", *logs.options, byref(state), doing=doing)
+        try:
+            added = library.cuLinkAddData_v2(
+                state, _PTX, text, c_size_t(len(text)), name.encode(), c_uint(0), None, None
+            )
+            logs.check(added, doing)
+            logs.check(library.cuLinkComplete(state, byref(code), byref(size)), doing)
+            return ctypes.string_at(code.value or 0, size.value), logs.text
+        finally:
+            library.cuLinkDestroy(state)
+
+
+class Module:
+    """Machine code or PTX, loaded on a GPU as long as this object lives."""
+
+    def __init__(self, gpu: Device, code: bytes, name: str) -> None:
+        self.gpu = gpu
+        self._handle = c_void_p()
+        logs = _Logs()
+        with gpu.active():
+            status = driver().library.cuModuleLoadDataEx(byref(self._handle), code, *logs.options)
+            logs.check(status, f"loading {name} on GPU {gpu.number}")
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
         if handle and not sys.is_finalizing():
-            _driver().cuModuleUnload(handle)
+            with contextlib.suppress(Exception), self.gpu.active():
+                driver().library.cuModuleUnload(handle)
 
-    def function(self, symbol: str, shared_bytes: int) -> Function:
-        """Return an entry, which may then use so much dynamic shared memory."""
+    def function(self, symbol: str, name: str, shared_bytes: int) -> Function:
+        """Return the entry of a kernel, which may then use so much dynamic shared memory."""
         handle = c_void_p()
-        doing = f"loading {symbol}"
-        _call("cuModuleGetFunction", byref(handle), self._handle, symbol.encode(), doing=doing)
-        if shared_bytes > _ORDINARY_SHARED:
-            size = c_int(shared_bytes)
-            _call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, size, doing=doing)
-        return Function(self, handle, symbol, shared_bytes)
+        doing = f"loading {name}"
+        with self.gpu.active():
+            driver().call(
+                "cuModuleGetFunction", byref(handle), self._handle, symbol.encode(), doing=doing
+            )
+            if shared_bytes > _ORDINARY_SHARED:
+                size = c_int(shared_bytes)
+                driver().call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, size, doing=doing)
+        return Function(self, handle, name, shared_bytes)
+
+
+class _Config(ctypes.Structure):
+    """`CUlaunchConfig`."""
+
+    _fields_ = (
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared_bytes", c_uint),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("attribute_count", c_uint),
+    )
 
 
 class Function:
-    """An entry of a module."""
+    """An entry of a module: the code of the kernel `name`."""
 
-    def __init__(self, module: Module, handle: c_void_p, symbol: str, shared_bytes: int) -> None:
-        self.module, self.symbol, self.shared_bytes = module, symbol, shared_bytes
-        self._handle = handle
+    def __init__(self, module: Module, handle: c_void_p, name: str, shared_bytes: int) -> None:
+        self.module, self.name, self.shared_bytes = module, name, shared_bytes
+        self.address = handle.value or 0
+        self.number = history.register(name)
 
     @property
     def registers(self) -> int:
@@ -156,31 +276,39 @@ class Function:
         """How many bytes of a thread's registers spill to memory."""
         return self._attribute(_LOCAL_BYTES)
 
+    @property
+    def most_threads(self) -> int:
+        """How many threads a block may have, given their registers."""
+        return self._attribute(_MOST_THREADS)
+
     def _attribute(self, attribute: int) -> int:
-        value = c_int()
-        _call("cuFuncGetAttribute", byref(value), attribute, self._handle, doing=self.symbol)
+        value, handle = c_int(), c_void_p(self.address)
+        with self.module.gpu.active():
+            driver().call("cuFuncGetAttribute", byref(value), attribute, handle, doing=self.name)
         return value.value
 
     def launch(
-        self, grid: Sequence[int], threads: int, stream: int, arguments: Sequence[bytes]
+        self,
+        grid: Sequence[int],
+        threads: int,
+        stream: int,
+        arguments: Sequence[bytes],
+        attributes: bytes = b"",
+        attribute_count: int = 0,
     ) -> None:
         """Start the blocks of a grid on a stream; arguments are the bytes of each parameter."""
-        self.module.gpu.activate()
-        count = len(arguments)
-        padded = b"".join(argument.ljust(8, b"\0") for argument in arguments)
-        packed = ctypes.create_string_buffer(padded)
-        start = ctypes.addressof(packed)
-        places = (c_void_p * max(1, count))(*(start + 8 * i for i in range(count)))
-        _call(
-            "cuLaunchKernel",
-            self._handle,
-            *(c_uint(extent) for extent in grid),
-            c_uint(threads),
-            c_uint(1),
-            c_uint(1),
-            c_uint(self.shared_bytes),
-            c_void_p(stream),
-            places,
-            None,
-            doing=f"launching {self.symbol}",
+        buffers = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
+        places = (c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
+        config = _Config(
+            (c_uint * 3)(*grid),
+            (c_uint * 3)(threads, 1, 1),
+            self.shared_bytes,
+            stream,
+            ctypes.cast(attributes, c_void_p) if attributes else None,
+            attribute_count,
         )
+        doing = f"launching {self.name}"
+        with self.module.gpu.active():
+            history.note_launch(self.number)
+            handle = c_void_p(self.address)
+            driver().call("cuLaunchKernelEx", byref(config), handle, places, None, doing=doing)

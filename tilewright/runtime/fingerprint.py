@@ -11,11 +11,13 @@ from pathlib import Path
 from tilewright.runtime.cache import digest, read_entry, write_entry
 from tilewright.runtime.host import compiler_version, host
 
-__all__ = ["build_fingerprint", "cached_object"]
+__all__ = ["build_fingerprint", "cached_object", "gpu_build_fingerprint"]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
-# Nothing that is kept on disk is made by these.
-_NOT_COMPILING = {"__pycache__", "emulator", "layout", "gpu", "nvidia"}
+# Nothing that is kept on disk is made by these; or nothing for the CPU, or nothing for GPUs.
+_NOT_COMPILING = {"__pycache__", "emulator"}
+_FOR_GPUS = frozenset({"layout", "gpu", "nvidia"})
+_FOR_THE_CPU = frozenset({"cpu"})
 
 
 @functools.cache
@@ -26,14 +28,27 @@ def build_fingerprint() -> str:
     than loading a kernel), the versions of llvmlite and of LLVM, the Python that launchers are made
     for, and the host.
     """
-    files = sorted(_source_files(_PACKAGE))
-    versions = (
-        digest(f"{path[len(_PACKAGE) :]} {size} {time}" for path, size, time in files),
-        compiler_version(),
-        sys.implementation.cache_tag,
-        host().fingerprint,
-    )
-    return ";".join(map(str, versions))
+    return ";".join((_versions(_FOR_GPUS), host().fingerprint))
+
+
+@functools.cache
+def gpu_build_fingerprint() -> str:
+    """Return the same for kernels on GPUs, of any host."""
+    return _versions(_FOR_THE_CPU)
+
+
+def _versions(without: frozenset[str]) -> str:
+    """The package's source but for some directories, and what it runs on."""
+    files = (f for f in _all_source_files() if without.isdisjoint(f[0].split(os.sep)))
+    source = digest(f"{path} {size} {time}" for path, size, time in files)
+    return ";".join(map(str, (source, compiler_version(), sys.implementation.cache_tag)))
+
+
+@functools.cache
+def _all_source_files() -> list[tuple[str, int, int]]:
+    """The paths in the package, with sizes and times."""
+    skipped = len(_PACKAGE)
+    return sorted((path[skipped:], size, time) for path, size, time in _source_files(_PACKAGE))
 
 
 def _source_files(directory: str) -> Iterator[tuple[str, int, int]]:

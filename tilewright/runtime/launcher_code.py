@@ -1,28 +1,49 @@
 """The machine code of the launcher, as LLVM IR: `launcher.py` says what it does.
 
-There is one function for all kernels. What it checks stands in the *program* of a kernel: a head
-and one record for each argument (and for each item of a constant tuple), all of 64-bit words.
-The function's `self` is a tuple that begins with the bytes of the program. Objects that do not
-depend on the kernel stand in a table of addresses beside the code.
+There is one function for all kernels of a kind of device. What it checks stands in the *program* of
+a kernel: a head and one record for each argument (and for each item of a constant tuple), all of
+64-bit words. The function's `self` is a tuple that begins with the bytes of the program. Objects
+that do not depend on the kernel stand in a table of addresses beside the code.
+
+What differs between the kinds of devices is a `LauncherPart`: how an array gives its address, and
+the launch itself.
 
 Offsets of CPython objects: `ob_type` at 8, the items of a tuple at 24 and its length at 16, the
-contents of bytes at 32. Of NumPy arrays: `data` at 16, `descr` at 56, `flags` at 64.
+contents of bytes at 32.
 """
 
 from __future__ import annotations
 
 import re
 import string
+from enum import IntEnum
+from typing import NamedTuple
 
 from tilewright.codegen.host import module_header
-from tilewright.runtime.launcher_table import RECORD_WORDS, Kind, Self, Table
+from tilewright.runtime.launcher_table import RECORD_WORDS, Head, Kind, Self, Table
 from tilewright.target import Host
 
-__all__ = ["module_text"]
+__all__ = ["LauncherPart", "module_text"]
 
 
-def module_text(host: Host, table_size: int) -> str:
-    """Return the LLVM IR of the launcher, with a table of so many entries."""
+class LauncherPart(NamedTuple):
+    """The part of a launcher that belongs to one kind of device.
+
+    `array` ends in `whole.number` with the address, as `whole` says from where; or in `decline`, or
+    in `forget` with a Python error set. `launch` ends in `success`, in `raise` with `%status`, or
+    in one of these. `entry` is what both allocate. `head` numbers the words of the program's head.
+    """
+
+    functions: str
+    entry: str
+    array: str
+    whole: str
+    launch: str
+    head: type[IntEnum]
+
+
+def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
+    """Return the LLVM IR of a launcher, with a table of so many entries."""
     grid = "".join(
         string.Template(_GRID).substitute(AXIS=axis, OFFSET=8 * axis, NEXT=axis + 1)
         for axis in range(3)
@@ -30,8 +51,18 @@ def module_text(host: Host, table_size: int) -> str:
     names = {f"T_{entry.name}": 8 * entry for entry in Table}
     kinds = {f"K_{kind.name}": int(kind) for kind in Kind}
     items = {f"S_{item.name}": 24 + 8 * item for item in Self}
-    text = string.Template(_DECLARATIONS + _CONSTANT + _TORCH + _LAUNCHER).substitute(
-        names, **kinds, **items, GRID=grid, TABLE_SIZE=table_size, RECORD=8 * RECORD_WORDS
+    heads = {f"H_{word.name}": 8 * word for word in (*Head, *part.head)}
+    launcher = string.Template(_LAUNCHER).safe_substitute(
+        GRID=grid, ENTRY=part.entry, ARRAY=part.array, WHOLE=part.whole, LAUNCH=part.launch
+    )
+    text = string.Template(_DECLARATIONS + _CONSTANT + part.functions + launcher).substitute(
+        names,
+        **kinds,
+        **items,
+        **heads,
+        TABLE_SIZE=table_size,
+        RECORD=8 * RECORD_WORDS,
+        HEAD=8 * (len(Head) + len(part.head)),
     )
     return module_header(host) + _LOAD.sub(_expand_load, text)
 
@@ -134,57 +165,6 @@ no:
 }
 """
 
-_TORCH = """
-; Stores the address of a CPU tensor whose dtype is the third entry at `dtypes`: 1, or 0 for any
-; other value, or -1 with a Python error set.
-define internal i32 @tensor_address(ptr %value, ptr %type, ptr %dtypes, ptr %result) noinline {
-entry:
-  %self.only = alloca ptr
-  %overflow = alloca i32
-  %tensor = load ptr, @tilewright_table at $T_TENSOR
-  %parameter = load ptr, @tilewright_table at $T_PARAMETER
-  %is.tensor = icmp eq ptr %type, %tensor
-  %is.parameter = icmp eq ptr %type, %parameter
-  %known = or i1 %is.tensor, %is.parameter
-  br i1 %known, label %dtype, label %no
-dtype:
-  ; Something else keeps alive what is dropped here before it is looked at.
-  %dtype.name = load ptr, @tilewright_table at $T_DTYPE
-  %actual = call ptr @PyObject_GetAttr(ptr %value, ptr %dtype.name)
-  %no.dtype = icmp eq ptr %actual, null
-  br i1 %no.dtype, label %error, label %compare
-compare:
-  call void @Py_DecRef(ptr %actual)
-  %expected = load ptr, %dtypes at 16
-  %same = icmp eq ptr %actual, %expected
-  br i1 %same, label %device, label %no
-device:
-  %device.name = load ptr, @tilewright_table at $T_IS_CPU
-  %on.cpu = call ptr @PyObject_GetAttr(ptr %value, ptr %device.name)
-  %no.device = icmp eq ptr %on.cpu, null
-  br i1 %no.device, label %error, label %is.it
-is.it:
-  call void @Py_DecRef(ptr %on.cpu)
-  %here = icmp eq ptr %on.cpu, @_Py_TrueStruct
-  br i1 %here, label %address, label %no
-address:
-  store ptr %value, ptr %self.only
-  %name = load ptr, @tilewright_table at $T_DATA_PTR
-  %number = call ptr @PyObject_VectorcallMethod(ptr %name, ptr %self.only, i64 1, ptr null)
-  %none = icmp eq ptr %number, null
-  br i1 %none, label %error, label %convert
-convert:
-  %bits = call i64 @PyLong_AsLongLongAndOverflow(ptr %number, ptr %overflow)
-  call void @Py_DecRef(ptr %number)
-  store i64 %bits, ptr %result
-  ret i32 1
-no:
-  ret i32 0
-error:
-  ret i32 -1
-}
-"""
-
 _GRID = """
 grid$AXIS:
   %object$AXIS = load ptr, %arguments at $OFFSET
@@ -211,20 +191,20 @@ _LAUNCHER = """
 define ptr @tilewright_launcher(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %overflow = alloca i32
-  %found = alloca i64
   %next.constant = alloca ptr
+$ENTRY
   %program.object = load ptr, %self at $S_PROGRAM
   %program = getelementptr i8, ptr %program.object, i64 32
-  %expected = load i64, %program at 16
+  %expected = load i64, %program at $H_COUNT
   %complete = icmp eq i64 %count, %expected
   %one.digit = load i64, @tilewright_table at $T_ONE_DIGIT
   br i1 %complete, label %grid0, label %decline
 $GRID
 grid3:
-  %slots = load i64, %program at 24
+  %slots = load i64, %program at $H_SLOTS
   %block = alloca i64, i64 %slots, align 64
   %first = getelementptr i8, ptr %arguments, i64 24
-  %first.record = getelementptr i8, ptr %program, i64 32
+  %first.record = getelementptr i8, ptr %program, i64 $HEAD
   %end = getelementptr ptr, ptr %arguments, i64 %count
   br label %next
 next:
@@ -244,35 +224,7 @@ check:
                                       i64 $K_DOUBLE, label %double
                                       i64 $K_BOOLEAN, label %boolean ]
 
-array:
-  %dtypes.offset = load i64, %record at 16
-  %dtypes = getelementptr i8, ptr @tilewright_table, i64 %dtypes.offset
-  %ndarray = load ptr, @tilewright_table at $T_NDARRAY
-  %is.numpy = icmp eq ptr %type, %ndarray
-  br i1 %is.numpy, label %numpy, label %torch
-numpy:
-  %dtype = load ptr, %value at 56
-  %dtype0 = load ptr, %dtypes at 0
-  %dtype1 = load ptr, %dtypes at 8
-  %is.dtype0 = icmp eq ptr %dtype, %dtype0
-  %is.dtype1 = icmp eq ptr %dtype, %dtype1
-  %is.dtype = or i1 %is.dtype0, %is.dtype1
-  br i1 %is.dtype, label %flags, label %decline
-flags:
-  %needed = load i32, %record at 8
-  %actual = load i32, %value at 64
-  %present = and i32 %actual, %needed
-  %has.flags = icmp eq i32 %present, %needed
-  %data = load i64, %value at 16
-  br i1 %has.flags, label %whole.number, label %decline
-torch:
-  %is.tensor = call i32 @tensor_address(ptr %value, ptr %type, ptr %dtypes, ptr %found)
-  switch i32 %is.tensor, label %forget [ i32 1, label %tensor
-                                         i32 0, label %decline ]
-tensor:
-  %tensor.data = load i64, ptr %found
-  br label %whole.number
-
+$ARRAY
 integer:
   %is.int = icmp eq ptr %type, @PyLong_Type
   br i1 %is.int, label %digits, label %decline
@@ -308,7 +260,7 @@ range:
   br i1 %inside, label %whole.number, label %decline
 
 whole.number:
-  %whole = phi i64 [ %data, %flags ], [ %tensor.data, %tensor ], [ %number, %range ]
+  %whole = phi i64 $WHOLE, [ %number, %range ]
   %excluded = load i64, %record at 24
   %excluded.count = load i64, %record at 32
   %above.excluded = sub i64 %whole, %excluded
@@ -364,13 +316,7 @@ passed:
   %record.passed = load ptr, ptr %next.constant
   br label %next
 
-launch:
-  %kernel = load ptr, %program at 0
-  %scratch = load i64, %program at 8
-  %run = load ptr, @tilewright_table at $T_LAUNCH
-  %status = call i32 %run(ptr %kernel, ptr %block, i32 %size0, i32 %size1, i32 %size2, i64 %scratch)
-  switch i32 %status, label %raise [ i32 0, label %success
-                                     i32 -1, label %fail ]
+$LAUNCH
 success:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct

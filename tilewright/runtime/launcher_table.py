@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["ENTRIES_PER_DTYPE", "RECORD_WORDS", "Kind", "Self", "Table"]
+__all__ = [
+    "ENTRIES_PER_DTYPE",
+    "RECORD_WORDS",
+    "CpuHead",
+    "GpuHead",
+    "Head",
+    "Kind",
+    "Self",
+    "Table",
+]
 
 RECORD_WORDS = 8
 
@@ -19,6 +28,33 @@ class Self(enum.IntEnum):
     RAISE = 1
 
 
+class Head(enum.IntEnum):
+    """The words that a program begins with; those of the kind of device follow."""
+
+    COUNT = 0  # of the arguments, with the three sizes of the grid
+    SLOTS = 1  # how many of them are passed on, at least 1
+
+
+class CpuHead(enum.IntEnum):
+    """The words of the head that only the CPU needs."""
+
+    KERNEL = 2
+    SCRATCH_BYTES = 3
+
+
+class GpuHead(enum.IntEnum):
+    """The words of the head that only a GPU needs."""
+
+    FUNCTION = 2
+    CONTEXT = 3
+    PLACE = 4  # where arrays must be, as DLPack writes it: the kind of device, then its number
+    THREADS = 5
+    SHARED_BYTES = 6
+    ATTRIBUTES = 7  # the address of launch attributes of the driver
+    ATTRIBUTE_COUNT = 8
+    NUMBER = 9  # of the kernel, in the history of launches
+
+
 class Table(enum.IntEnum):
     """The first entries of the table; those of the element types follow."""
 
@@ -30,6 +66,11 @@ class Table(enum.IntEnum):
     DTYPE = 5
     IS_CPU = 6
     ONE_DIGIT = 7  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
+    GET_CONTEXT = 8  # for GPUs only, from here on
+    SET_CONTEXT = 9
+    VIEW_TENSOR = 10
+    CURRENT_STREAM = 11
+    HISTORY = 12
 
 
 class Kind(enum.IntEnum):
@@ -39,7 +80,7 @@ class Kind(enum.IntEnum):
     `n - excluded >= count` and `(n & mask == 0) == is_zero`; the last two hold for addresses too.
     """
 
-    ARRAY = 0  # flags that must be set, offset in the table, excluded, count, mask, is_zero
+    ARRAY = 0  # flags, offset in the table (or DLPack's dtype), excluded, count, mask, is_zero
     INTEGER = 1  # low, span, excluded, count, mask, is_zero
     UNSIGNED = 2  # the same
     SINGLE = 3

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import env
 from tilewright.codegen.loading import LoadedObject
-from tilewright.errors import LaunchError, Location
+from tilewright.errors import LaunchError
 from tilewright.ir.types import PointerType
-from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
+from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cache import read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.host import load_object
+from tilewright.runtime.kernel_code import KernelCode, location_of
 from tilewright.runtime.launch_parameters import (
     AddressParameter,
     FloatParameter,
@@ -28,18 +28,14 @@ from tilewright.runtime.request import Request
 __all__ = ["MachineCode", "find_kernel"]
 
 
-class MachineCode:
+class MachineCode(KernelCode):
     """The machine code of a kernel; loaded, and given a launcher, when it is first run."""
 
     def __init__(self, request: Request, header: dict[str, Any], object_bytes: bytes) -> None:
-        self.request = request.without_values()
+        super().__init__(request, header)
         self._object_bytes = object_bytes
-        self.symbol: str = header["symbol"]
         self.scratch_bytes: int = header["scratch_bytes"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
-        self.written = frozenset[str](header["written"])
-        self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
-        self._lock = threading.Lock()
 
     @property
     def launcher(self) -> Callable[..., object] | None:
@@ -59,7 +55,7 @@ class MachineCode:
             return made
 
     def _bound(self, loaded: LoadedObject) -> Callable[..., object] | None:
-        parameters = self.request.parameters(self.written, self._accessed)
+        parameters = self.parameters()
         if parameters is None:
             return None
         return bind_launcher(
@@ -70,40 +66,13 @@ class MachineCode:
             on_error=self._fail,
         )
 
-    def launch(self, grid: Extents, values: Sequence[Any]) -> None:
-        """Launch on values in the order of the parameters, constants included.
-
-        Raises `LaunchError` where they are not what the kernel was compiled for.
-        """
-        if self.launcher is not None and self.launcher(*grid, *values) is not NotImplemented:
-            return
-        function = self.request.function
-        if len(values) != len(function.params):
-            raise LaunchError(
-                f"{function.name} takes {len(function.params)} arguments, not {len(values)}"
-            )
-        arguments = list(map(specialize, function.params, values))
-        for argument, known in zip(arguments, self.request.specializations.values(), strict=True):
-            if argument.specialization.key != known.key:
-                raise LaunchError(
-                    f"`{argument.name}` is {argument.specialization.key}, but this kernel was "
-                    f"compiled for {known.key}",
-                    hint=f"let the types decide: `{function.name}[grid](...)`",
-                )
-        self.run(grid, arguments)
-
     def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Run the kernel on arguments that it was compiled for.
 
         Raises `LaunchError` for a read-only array that the kernel writes to, for nothing in place
         of an array that it surely accesses, and for a `device_assert` that does not hold.
         """
-        for argument in leaves(arguments):
-            require_memory(argument)
-            if argument.value == 0 and argument.name in self._accessed and all(grid):
-                raise null_access(argument, _location(self._accessed[argument.name]))
-            if argument.name.partition("[")[0] in self.written:
-                _require_writable(argument)
+        self.check(grid, arguments)
         run_packed(
             self._made[0].address(self.symbol),
             b"".join(map(_packed, leaves(arguments))),
@@ -116,7 +85,7 @@ class MachineCode:
 
     def _fail(self, code: int) -> None:
         text, place = self._assertions[code - 1]
-        raise LaunchError(f"device-side assert: {text}", location=_location(place))
+        raise LaunchError(f"device-side assert: {text}", location=location_of(place))
 
 
 def find_kernel(request: Request) -> MachineCode | None:
@@ -128,20 +97,6 @@ def find_kernel(request: Request) -> MachineCode | None:
     is_shown = env.debug_level() >= 3 or env.dump_directory() is not None
     entry = read_entry(request.cache_name) if request.is_portable and not is_shown else None
     return None if entry is None else MachineCode(request, entry.header, entry.payload)
-
-
-def _location(fields: Mapping[str, Any] | None) -> Location | None:
-    if fields is None:
-        return None
-    return Location(**{**fields, "caller": _location(fields["caller"])})
-
-
-def _require_writable(argument: Argument) -> None:
-    if argument.view is not None and not argument.view.is_writable:
-        raise LaunchError(
-            f"`{argument.name}` is read-only, and the kernel writes to it",
-            hint="pass a copy: `array.copy()`",
-        )
 
 
 def _packed(argument: Argument) -> bytes:

@@ -11,7 +11,7 @@ from tilewright.frontend.function import KernelFunction
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Specialization, traced_constant
 from tilewright.runtime.cache import digest
-from tilewright.runtime.fingerprint import build_fingerprint
+from tilewright.runtime.fingerprint import build_fingerprint, gpu_build_fingerprint
 from tilewright.runtime.launch_parameters import (
     AddressParameter,
     ArrayParameter,
@@ -29,7 +29,8 @@ class Request:
     """A kernel and what is known of its arguments.
 
     With `debug`, assertions are compiled in; with `checks_overflow` too, also those that int32 does
-    not wrap. `values` are the ints of the call that asks, for error messages only.
+    not wrap. `target` is what else the code depends on, where that is not this machine's CPU.
+    `values` are the ints of the call that asks, for error messages only.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Request:
         debug: bool = False,
         checks_overflow: bool = False,
         version: str = "",
+        target: str = "",
         values: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.function = function
@@ -47,6 +49,7 @@ class Request:
         self.debug = debug
         self.checks_overflow = checks_overflow
         self.version = version
+        self.target = target
         self.values = values
 
     def without_values(self) -> Request:
@@ -57,6 +60,7 @@ class Request:
             debug=self.debug,
             checks_overflow=self.checks_overflow,
             version=self.version,
+            target=self.target,
         )
 
     @functools.cached_property
@@ -70,7 +74,7 @@ class Request:
         keys = (f"{name}:{s.key}" for name, s in self.specializations.items())
         return digest(
             [
-                build_fingerprint(),
+                f"{gpu_build_fingerprint()};{self.target}" if self.target else build_fingerprint(),
                 self.function.cache_key,
                 self.version,
                 f"debug={self.debug},{self.checks_overflow}",

@@ -16,7 +16,8 @@ class GpuOptions:
     A program runs on `num_warps` warps of each of `num_ctas` blocks. Loops keep up to `num_stages`
     iterations of their loads in flight. A thread has at most `maxnreg` registers (None: what the
     assembler chooses). With `launch_pdl` a kernel may start before the one ahead of it on its
-    stream has ended. With `enable_fp_fusion` a product and the sum it goes into are rounded once.
+    stream has ended; with `launch_cooperative_grid` all its blocks run at the same time. With
+    `enable_fp_fusion` a product and the sum it goes into are rounded once.
     """
 
     num_warps: int = 4
@@ -24,6 +25,7 @@ class GpuOptions:
     num_ctas: int = 1
     maxnreg: int | None = None
     launch_pdl: bool = False
+    launch_cooperative_grid: bool = False
     enable_fp_fusion: bool = True
 
     @classmethod

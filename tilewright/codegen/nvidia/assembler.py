@@ -17,12 +17,13 @@ __all__ = ["Assembled", "assemble", "find_ptxas"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """Resources of a kernel, and the warnings of ptxas about serialised products (C75xx)."""
+    """A kernel's machine code and resources, and what ptxas warns of about products (C75xx)."""
 
     registers: int
     spilled_bytes: int
     stack_bytes: int
     warnings: tuple[str, ...]
+    cubin: bytes
 
 
 def find_ptxas() -> str | None:
@@ -37,6 +38,7 @@ def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:
         source.write_text(ptx, encoding="utf-8")
         command = [ptxas, f"-arch={target.architecture}", "-v", str(source), "-o", str(output)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        cubin = output.read_bytes() if done.returncode == 0 else b""
     said = done.stdout + done.stderr
     if done.returncode:
         raise InternalError(f"ptxas does not accept the generated PTX: {said.strip()}")
@@ -45,6 +47,7 @@ def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:
         _number(r"(\d+) bytes spill stores", said) + _number(r"(\d+) bytes spill loads", said),
         _number(r"(\d+) bytes stack frame", said),
         tuple(line for line in said.splitlines() if re.search(r"C75\d\d", line)),
+        cubin,
     )
 
 

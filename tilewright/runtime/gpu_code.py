@@ -1,0 +1,201 @@
+"""Kernels as code for a GPU, and the running of them."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from tilewright import env
+from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.errors import LaunchError, Unsupported
+from tilewright.ir.types import DType, ElementType, PointerType
+from tilewright.runtime.arguments import Argument, leaves
+from tilewright.runtime.cache import read_entry
+from tilewright.runtime.cuda import Device, Function, Module, driver
+from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
+from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
+from tilewright.runtime.kernel_code import KernelCode
+from tilewright.runtime.request import Request
+
+__all__ = ["GpuCode", "find_gpu_kernel", "target_text"]
+
+_LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+_FORMATS = {"fp32": "<f", "fp64": "<d", "fp16": "<e"}
+# CU_STREAM_LEGACY and 0 are the same stream.
+_LEGACY_STREAM = 1
+
+
+def target_text(gpu: Device, options: GpuOptions) -> str:
+    """Return what the code depends on besides the kernel and its types, as a text."""
+    return f"{gpu.target.fingerprint};driver={driver().version};{options}"
+
+
+class GpuCode(KernelCode):
+    """A kernel as PTX, and as machine code (`cubin`) where that could be had beforehand.
+
+    It is loaded on its GPU, and given a launcher, when it is first run.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        gpu: Device,
+        options: GpuOptions,
+        header: Mapping[str, Any],
+        payload: bytes,
+    ) -> None:
+        super().__init__(request, header)
+        self.gpu, self.options = gpu, options
+        self.shared_bytes: int = header["shared_bytes"]
+        self.threads: int = header["threads"]
+        self.ptx = payload[: header["ptx_bytes"]].decode()
+        self.cubin = payload[header["ptx_bytes"] :] or None
+        self._attributes = Attributes(
+            is_cooperative=options.launch_cooperative_grid, overlaps=header["overlaps"]
+        )
+
+    @property
+    def name(self) -> str:
+        return str(self.request.function.name)
+
+    @property
+    def function(self) -> Function:
+        """The entry, loaded on the GPU."""
+        return self._made[0]
+
+    @property
+    def launcher(self) -> Callable[..., object] | None:
+        return self._made[1]
+
+    @functools.cached_property
+    def _made(self) -> tuple[Function, Callable[..., object] | None]:
+        """The loaded entry and its launcher: made once, whichever thread asks first."""
+        with self._lock:
+            if "_made" in self.__dict__:
+                return self._made
+            function = self._loaded()
+            made = self.__dict__["_made"] = (function, self._bound(function))
+            return made
+
+    def _loaded(self) -> Function:
+        module = self._module()
+        function = module.function(self.symbol, self.name, self.shared_bytes)
+        if self.threads > function.most_threads:
+            raise Unsupported(
+                f"{self.name}: with {function.registers} registers each, a block has at most "
+                f"{function.most_threads} threads, and the kernel has {self.threads}",
+                hint="use fewer warps (`num_warps`), smaller tiles, or limit `maxnreg`",
+            )
+        return function
+
+    def _module(self) -> Module:
+        if self.cubin is not None:
+            try:
+                return Module(self.gpu, self.cubin, self.name)
+            except CudaError as error:
+                if error.code not in INVALID_CODE:
+                    raise
+                # Made by a newer assembler than this driver knows.
+                self.cubin = None
+        return Module(self.gpu, self.ptx.encode() + b"\0", self.name)
+
+    def _bound(self, function: Function) -> Callable[..., object] | None:
+        parameters = self.parameters()
+        if parameters is None:
+            return None
+        return bind_gpu_launcher(
+            function,
+            parameters,
+            threads=self.threads,
+            attributes=self._attributes,
+            on_error=self._fail,
+        )
+
+    def _fail(self, code: int) -> None:
+        driver().check(code, f"launching {self.name}")
+
+    def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
+        """Start the kernel on arguments that it was compiled for; it runs on while this returns.
+
+        Raises `LaunchError` for a grid that GPUs do not have, and as `check` does.
+        """
+        for axis, (size, largest) in enumerate(zip(grid, _LARGEST_GRID, strict=True)):
+            if size > largest:
+                raise LaunchError(f"{self.name}: a GPU takes {largest} programs along axis {axis}")
+        self.check(grid, arguments)
+        if all(grid):
+            passed = list(leaves(arguments))
+            own = {_own_stream(argument) for argument in passed if argument.view is not None}
+            stream = self._stream(own)
+            others = own - {stream, None}
+            self._order(others, {stream})
+            self.function.launch(
+                grid,
+                self.threads,
+                stream,
+                [_packed(argument) for argument in passed],
+                self._attributes.data,
+                self._attributes.count,
+            )
+            self._order({stream}, others)
+        # The launcher has declined: perhaps because it does not know PyTorch's types yet.
+        accept_torch()
+
+    def _stream(self, own: AbstractSet[int | None]) -> int:
+        """Where to launch: on a stream of the arrays where all have one, else PyTorch's current."""
+        streams = [stream for stream in own if stream is not None]
+        return min(streams) if streams and None not in own else current_stream(self.gpu.number)
+
+    def _order(self, before: Iterable[int | None], after: Iterable[int | None]) -> None:
+        for first in before:
+            for second in after:
+                if first is not None and second is not None:
+                    self.gpu.order(first, second)
+
+    def wait(self) -> None:
+        """Wait until it has ended; an error names the kernel."""
+        self.gpu.synchronize(f"running {self.name}")
+
+
+def find_gpu_kernel(request: Request, gpu: Device, options: GpuOptions) -> GpuCode | None:
+    """Return the code of a request if it is in the disk cache.
+
+    It needs none of the compiler: neither the passes nor the code generator is imported. Where the
+    stages are to be shown, they have to be gone through.
+    """
+    is_shown = env.debug_level() >= 3 or env.dump_directory() is not None
+    entry = read_entry(request.cache_name) if request.is_portable and not is_shown else None
+    return None if entry is None else GpuCode(request, gpu, options, entry.header, entry.payload)
+
+
+def current_stream(number: int) -> int:
+    """Return the stream on which PyTorch works on a GPU; the default one where it is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_stream(number).cuda_stream)
+
+
+def _own_stream(argument: Argument) -> int | None:
+    assert argument.view is not None
+    stream = argument.view.stream
+    return 0 if stream == _LEGACY_STREAM else stream
+
+
+def _packed(argument: Argument) -> bytes:
+    element: ElementType | None = argument.specialization.element
+    if element is None or isinstance(element, PointerType):
+        return struct.pack("<Q", argument.value)
+    assert isinstance(element, DType)
+    if element.name in _FORMATS:
+        return struct.pack(_FORMATS[element.name], argument.value)
+    if element.is_floating():
+        narrow: bytes = element.numpy.type(argument.value).tobytes()
+        return narrow
+    size = element.itemsize
+    return (int(argument.value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")

@@ -1,0 +1,151 @@
+"""Launchers of kernels on GPUs: the same guards as on the CPU, then one call of the driver.
+
+They take PyTorch's tensors, on the kernel's GPU, and launch on PyTorch's current stream of that
+GPU. Any other array, and tensors of a PyTorch without DLPack's C functions, are left to Python.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.runtime import dlpack, history
+from tilewright.runtime.cuda import Function, driver
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.launch_parameters import ArrayParameter, LaunchParameter
+from tilewright.runtime.launcher_shared import (
+    Launcher,
+    Program,
+    SharedCode,
+    bind_program,
+    declining_launcher,
+    python_layout_is_known,
+    torch_types,
+)
+from tilewright.runtime.launcher_table import Table
+
+if TYPE_CHECKING:
+    from tilewright.runtime import launcher_code_gpu
+else:
+    launcher_code_gpu = Deferred("tilewright.runtime.launcher_code_gpu")
+
+__all__ = ["Attributes", "bind_gpu_launcher"]
+
+
+class Attributes:
+    """Launch attributes as the driver reads them: `CUlaunchAttribute`, 72 bytes each."""
+
+    _COOPERATIVE, _OVERLAPPING = 2, 6  # CU_LAUNCH_ATTRIBUTE_*
+    _LAYOUT = struct.Struct("<I4xI60x")
+
+    def __init__(self, *, is_cooperative: bool = False, overlaps: bool = False) -> None:
+        wanted = {self._COOPERATIVE: is_cooperative, self._OVERLAPPING: overlaps}
+        given = [number for number, holds in wanted.items() if holds]
+        self.data = b"".join(self._LAYOUT.pack(number, 1) for number in given)
+        self.count = len(given)
+
+    @property
+    def address(self) -> int:
+        """Where they are, as long as this object lives."""
+        return id(self.data) + bytes.__basicsize__ - 1 if self.data else 0
+
+
+def bind_gpu_launcher(
+    function: Function,
+    parameters: Sequence[LaunchParameter],
+    *,
+    threads: int,
+    attributes: Attributes,
+    on_error: Callable[[int], object],
+) -> Launcher:
+    """Return the builtin `launcher(grid_x, grid_y, grid_z, *arguments)` of a kernel.
+
+    It declines grids that the driver does not take. `on_error` is called with the driver's code of
+    a launch that went wrong, and raises. The builtin keeps the function's module loaded.
+    """
+    if not python_layout_is_known():
+        return declining_launcher
+    gpu = function.module.gpu
+    head = (
+        function.address,
+        gpu.context,
+        dlpack.CUDA | gpu.number << 32,
+        threads,
+        function.shared_bytes,
+        attributes.address,
+        attributes.count,
+        function.number,
+    )
+    program = Program(parameters, _array_words)
+    return bind_program(
+        _shared(), function.name, head, program, on_error, owner=(function, attributes)
+    )
+
+
+def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
+    return 0, dlpack.dtype_word(parameter.dtype_name)
+
+
+class _Shared(SharedCode):
+    """The code of the GPUs' launchers."""
+
+    def __init__(self) -> None:
+        super().__init__("gpu", lambda: launcher_code_gpu.GPU_PART)
+        self._torch: tuple[type | None, type | None] = (None, None)
+        self.fill()
+
+    def accept_torch(self) -> None:
+        """Enter PyTorch's types, once it has been imported."""
+        if self._torch != torch_types():
+            self.fill()
+
+    def fill(self) -> None:
+        """Enter what there is in this process."""
+        tensor, parameter = self._torch = torch_types()
+        functions = None if tensor is None else dlpack.exchange(tensor)
+        self.enter_ints()
+        addresses = {
+            Table.LAUNCH: driver().address("cuLaunchKernelEx"),
+            Table.GET_CONTEXT: driver().address("cuCtxGetCurrent"),
+            Table.SET_CONTEXT: driver().address("cuCtxSetCurrent"),
+            Table.HISTORY: history.address(),
+        }
+        types: dict[int, object] = {Table.TENSOR: None, Table.PARAMETER: None}
+        if functions is not None:
+            addresses[Table.VIEW_TENSOR] = functions.view
+            addresses[Table.CURRENT_STREAM] = functions.current_stream
+            types = {Table.TENSOR: tensor, Table.PARAMETER: parameter}
+        self.enter_addresses(addresses)
+        self.enter_objects(types)
+
+
+class _State:
+    """The one code of this process."""
+
+    lock = threading.Lock()
+    shared: _Shared | None = None
+
+
+def _shared() -> _Shared:
+    if _State.shared is None:
+        with _State.lock:
+            if _State.shared is None:
+                _State.shared = _Shared()
+    return _State.shared
+
+
+def accept_torch() -> None:
+    """Let launchers that were made before PyTorch was imported accept its tensors."""
+    if _State.shared is not None:
+        _State.shared.accept_torch()
+
+
+def _after_fork_in_child() -> None:
+    _State.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,91 @@
+"""What compiled kernels of all targets have in common: the checks around a launch."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import LaunchError, Location
+from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
+from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.launch_parameters import LaunchParameter
+from tilewright.runtime.request import Request
+
+__all__ = ["KernelCode", "location_of"]
+
+
+class KernelCode(ABC):
+    """A kernel as code for one target; `written` names the parameters that it stores through."""
+
+    def __init__(self, request: Request, header: Mapping[str, Any]) -> None:
+        self.request = request.without_values()
+        self.symbol: str = header["symbol"]
+        self.written = frozenset[str](header["written"])
+        self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
+        self._lock = threading.Lock()
+
+    @property
+    @abstractmethod
+    def launcher(self) -> Callable[..., object] | None:
+        """The builtin that checks and launches, or None where only Python can check."""
+
+    @abstractmethod
+    def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
+        """Run the kernel on arguments that it was compiled for."""
+
+    def parameters(self) -> list[LaunchParameter] | None:
+        """What a launcher has to check, or None where only Python can."""
+        return self.request.parameters(self.written, self._accessed)
+
+    def launch(self, grid: Extents, values: Sequence[Any]) -> None:
+        """Launch on values in the order of the parameters, constants included.
+
+        Raises `LaunchError` where they are not what the kernel was compiled for.
+        """
+        launcher = self.launcher
+        if launcher is not None and launcher(*grid, *values) is not NotImplemented:
+            return
+        function = self.request.function
+        if len(values) != len(function.params):
+            raise LaunchError(
+                f"{function.name} takes {len(function.params)} arguments, not {len(values)}"
+            )
+        arguments = list(map(specialize, function.params, values))
+        for argument, known in zip(arguments, self.request.specializations.values(), strict=True):
+            if argument.specialization.key != known.key:
+                raise LaunchError(
+                    f"`{argument.name}` is {argument.specialization.key}, but this kernel was "
+                    f"compiled for {known.key}",
+                    hint=f"let the types decide: `{function.name}[grid](...)`",
+                )
+        self.run(grid, arguments)
+
+    def check(self, grid: Extents, arguments: Sequence[Argument]) -> None:
+        """Raise `LaunchError` for arguments that the kernel must not get.
+
+        That is a read-only array that it writes to, or nothing in place of an array that it surely
+        accesses.
+        """
+        for argument in leaves(arguments):
+            require_memory(argument)
+            if argument.value == 0 and argument.name in self._accessed and all(grid):
+                raise null_access(argument, location_of(self._accessed[argument.name]))
+            if argument.name.partition("[")[0] in self.written:
+                _require_writable(argument)
+
+
+def location_of(fields: Mapping[str, Any] | None) -> Location | None:
+    """Return a place in the user's source from its fields."""
+    if fields is None:
+        return None
+    return Location(**{**fields, "caller": location_of(fields["caller"])})
+
+
+def _require_writable(argument: Argument) -> None:
+    if argument.view is not None and not argument.view.is_writable:
+        raise LaunchError(
+            f"`{argument.name}` is read-only, and the kernel writes to it",
+            hint="pass a copy: `array.copy()`",
+        )

@@ -1,0 +1,174 @@
+"""The part of the launcher that GPUs have to themselves, as LLVM IR; see `launcher_code.py`.
+
+A tensor says by DLPack's C functions where it is, without any object of Python being made: a
+`DLTensor` has its address at 0, its device at 8 (kind and number), its dtype at 20, and an offset
+in bytes at 40. The same functions say what the current stream of a device is.
+
+The launch is one call of the driver, `cuLaunchKernelEx(config, function, parameters, null)`. A
+`CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared memory at 24, the
+stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of the slots;
+on a little-endian machine that is where narrower values lie too. If the thread's current context
+is another one, it gets it back after the launch: PyTorch takes its current device from there.
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.launcher_code import LauncherPart
+from tilewright.runtime.launcher_table import GpuHead
+
+__all__ = ["GPU_PART"]
+
+_FUNCTIONS = """
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+"""
+
+_ENTRY = """
+  %tensor = alloca [48 x i8], align 8
+  %stream.found = alloca ptr
+  %context.found = alloca ptr
+  %config = alloca [56 x i8], align 8
+"""
+
+_ARRAY = """
+array:
+  %tensor.type = load ptr, @tilewright_table at $T_TENSOR
+  %parameter.type = load ptr, @tilewright_table at $T_PARAMETER
+  %is.tensor = icmp eq ptr %type, %tensor.type
+  %is.parameter = icmp eq ptr %type, %parameter.type
+  %is.known = or i1 %is.tensor, %is.parameter
+  br i1 %is.known, label %view, label %decline
+view:
+  %view.tensor = load ptr, @tilewright_table at $T_VIEW_TENSOR
+  %view.status = call i32 %view.tensor(ptr %value, ptr %tensor)
+  %is.viewed = icmp eq i32 %view.status, 0
+  br i1 %is.viewed, label %place, label %forget
+place:
+  %place.expected = load i64, %program at $H_PLACE
+  %place.actual = load i64, %tensor at 8
+  %is.here = icmp eq i64 %place.actual, %place.expected
+  %dtype.expected = load i32, %record at 16
+  %dtype.actual = load i32, %tensor at 20
+  %is.dtype = icmp eq i32 %dtype.actual, %dtype.expected
+  %is.array = and i1 %is.here, %is.dtype
+  br i1 %is.array, label %address, label %decline
+address:
+  %tensor.start = load i64, %tensor at 0
+  %tensor.offset = load i64, %tensor at 40
+  %tensor.data = add i64 %tensor.start, %tensor.offset
+  br label %whole.number
+"""
+
+_LAUNCH = """
+launch:
+  %is.empty0 = icmp eq i32 %size0, 0
+  %is.empty1 = icmp eq i32 %size1, 0
+  %is.empty2 = icmp eq i32 %size2, 0
+  %is.empty01 = or i1 %is.empty0, %is.empty1
+  %is.empty = or i1 %is.empty01, %is.empty2
+  br i1 %is.empty, label %success, label %limits
+limits:
+  ; The driver takes 2^16 - 1 blocks along y and z.
+  %sizes12 = or i32 %size1, %size2
+  %is.grid = icmp ult i32 %sizes12, 65536
+  br i1 %is.grid, label %stream, label %decline
+stream:
+  %place.here = load i64, %program at $H_PLACE
+  %kind.of.device = trunc i64 %place.here to i32
+  %number.shifted = lshr i64 %place.here, 32
+  %number.of.device = trunc i64 %number.shifted to i32
+  %current.stream = load ptr, @tilewright_table at $T_CURRENT_STREAM
+  %stream.status = call i32 %current.stream(i32 %kind.of.device, i32 %number.of.device,
+                                            ptr %stream.found)
+  %is.stream = icmp eq i32 %stream.status, 0
+  br i1 %is.stream, label %history, label %forget
+
+history:
+  ; A counter, then the numbers of the last kernels.
+  %history.of.launches = load ptr, @tilewright_table at $T_HISTORY
+  %launches = load i64, ptr %history.of.launches
+  %launches.after = add i64 %launches, 1
+  store i64 %launches.after, ptr %history.of.launches
+  %history.slot = and i64 %launches, 15
+  %history.index = add i64 %history.slot, 1
+  %history.place = getelementptr i64, ptr %history.of.launches, i64 %history.index
+  %kernel.number = load i64, %program at $H_NUMBER
+  store i64 %kernel.number, ptr %history.place
+
+  %parameters = alloca ptr, i64 %slots
+  br label %point
+point:
+  %i = phi i64 [ 0, %history ], [ %i.next, %point ]
+  %parameter.slot = getelementptr i64, ptr %block, i64 %i
+  %parameter.place = getelementptr ptr, ptr %parameters, i64 %i
+  store ptr %parameter.slot, ptr %parameter.place
+  %i.next = add i64 %i, 1
+  %is.more = icmp ult i64 %i.next, %slots
+  br i1 %is.more, label %point, label %configure
+
+configure:
+  %stream.here = load ptr, ptr %stream.found
+  %threads.64 = load i64, %program at $H_THREADS
+  %threads = trunc i64 %threads.64 to i32
+  %shared.64 = load i64, %program at $H_SHARED_BYTES
+  %shared = trunc i64 %shared.64 to i32
+  %attributes = load ptr, %program at $H_ATTRIBUTES
+  %attribute.count.64 = load i64, %program at $H_ATTRIBUTE_COUNT
+  %attribute.count = trunc i64 %attribute.count.64 to i32
+  %config.y = getelementptr i8, ptr %config, i64 4
+  %config.z = getelementptr i8, ptr %config, i64 8
+  %config.threads = getelementptr i8, ptr %config, i64 12
+  %config.threads.y = getelementptr i8, ptr %config, i64 16
+  %config.threads.z = getelementptr i8, ptr %config, i64 20
+  %config.shared = getelementptr i8, ptr %config, i64 24
+  %config.stream = getelementptr i8, ptr %config, i64 32
+  %config.attributes = getelementptr i8, ptr %config, i64 40
+  %config.count = getelementptr i8, ptr %config, i64 48
+  store i32 %size0, ptr %config
+  store i32 %size1, ptr %config.y
+  store i32 %size2, ptr %config.z
+  store i32 %threads, ptr %config.threads
+  store i32 1, ptr %config.threads.y
+  store i32 1, ptr %config.threads.z
+  store i32 %shared, ptr %config.shared
+  store ptr %stream.here, ptr %config.stream
+  store ptr %attributes, ptr %config.attributes
+  store i32 %attribute.count, ptr %config.count
+
+  %function = load ptr, %program at $H_FUNCTION
+  %context = load ptr, %program at $H_CONTEXT
+  %get.context = load ptr, @tilewright_table at $T_GET_CONTEXT
+  %set.context = load ptr, @tilewright_table at $T_SET_CONTEXT
+  %launch.kernel = load ptr, @tilewright_table at $T_LAUNCH
+  ; A full queue makes the driver wait.
+  %thread = call ptr @PyEval_SaveThread()
+  %get.status = call i32 %get.context(ptr %context.found)
+  %context.before = load ptr, ptr %context.found
+  %is.current = icmp eq ptr %context.before, %context
+  br i1 %is.current, label %here, label %elsewhere
+here:
+  %status.here = call i32 %launch.kernel(ptr %config, ptr %function, ptr %parameters, ptr null)
+  br label %launched
+elsewhere:
+  %set.status = call i32 %set.context(ptr %context)
+  %is.set = icmp eq i32 %set.status, 0
+  br i1 %is.set, label %there, label %launched
+there:
+  %status.there = call i32 %launch.kernel(ptr %config, ptr %function, ptr %parameters, ptr null)
+  %back.status = call i32 %set.context(ptr %context.before)
+  br label %launched
+launched:
+  %status = phi i32 [ %status.here, %here ], [ %set.status, %elsewhere ], [ %status.there, %there ]
+  call void @PyEval_RestoreThread(ptr %thread)
+  %is.launched = icmp eq i32 %status, 0
+  br i1 %is.launched, label %success, label %raise
+"""
+
+GPU_PART = LauncherPart(
+    functions=_FUNCTIONS,
+    entry=_ENTRY,
+    array=_ARRAY,
+    whole="[ %tensor.data, %address ]",
+    launch=_LAUNCH,
+    head=GpuHead,
+)

@@ -1,0 +1,245 @@
+"""What the launchers of all kinds of devices have in common; see `launcher.py`.
+
+All launchers of a kind share one piece of code, which reads what to check from a program of the
+kernel's: a kernel costs no machine code besides its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.types import DTYPES
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.fingerprint import cached_object
+from tilewright.runtime.host import host, load_object
+from tilewright.runtime.launch_parameters import (
+    AddressParameter,
+    ArrayParameter,
+    BoolParameter,
+    ConstantParameter,
+    FloatParameter,
+    IntParameter,
+    LaunchParameter,
+)
+from tilewright.runtime.launcher_table import ENTRIES_PER_DTYPE, RECORD_WORDS, Kind, Self, Table
+from tilewright.runtime.pool import keep_forever
+
+if TYPE_CHECKING:
+    from tilewright.codegen import llvm
+    from tilewright.runtime import launcher_code
+else:
+    llvm = Deferred("tilewright.codegen.llvm")
+    launcher_code = Deferred("tilewright.runtime.launcher_code")
+
+__all__ = [
+    "TABLE_SIZE",
+    "Launcher",
+    "Program",
+    "SharedCode",
+    "bind_program",
+    "declining_launcher",
+    "python_layout_is_known",
+    "torch_types",
+]
+
+Launcher = Callable[..., object]
+
+# The number of entries of a table.
+TABLE_SIZE = len(Table) + ENTRIES_PER_DTYPE * len(DTYPES)
+
+
+# ---- what a launcher checks ------------------------------------------------------------------
+
+# Offset of the items of a tuple.
+FIRST_ITEM = 24
+_ANY = 2**64 - 1
+_RECORD = struct.Struct(f"<{RECORD_WORDS}Q")
+_GRID_SIZES = 3
+
+
+class Program:
+    """The records of a launcher and the objects that they compare with; see `Kind`.
+
+    `array_words` gives the first two words of the record of an array.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[LaunchParameter],
+        array_words: Callable[[ArrayParameter], tuple[int, int]],
+    ) -> None:
+        self.records: list[bytes] = []
+        self.constants: list[object] = []
+        self.count = len(parameters) + _GRID_SIZES
+        self.slots = sum(not isinstance(p, ConstantParameter) for p in parameters)
+        self._array_words = array_words
+        for parameter in parameters:
+            self._add_parameter(parameter)
+
+    def _add(self, kind: Kind, *words: int) -> None:
+        padding = [0] * (RECORD_WORDS - 1 - len(words))
+        self.records.append(_RECORD.pack(kind, *(word % 2**64 for word in words), *padding))
+
+    def _add_parameter(self, parameter: LaunchParameter) -> None:
+        match parameter:
+            case ArrayParameter(_, divisible):
+                words = self._array_words(parameter)
+                without_null = 0, int(not parameter.may_be_null)
+                self._add(Kind.ARRAY, *words, *without_null, *_alignment(divisible))
+            case AddressParameter(divisible):
+                without_null = 0, int(not parameter.may_be_null)
+                self._add(Kind.INTEGER, -(2**63), _ANY, *without_null, *_alignment(divisible))
+            case IntParameter():
+                self._add_integer(parameter)
+            case FloatParameter(bits):
+                self._add(Kind.SINGLE if bits == 32 else Kind.DOUBLE)
+            case BoolParameter():
+                self._add(Kind.BOOLEAN)
+            case ConstantParameter(value):
+                self._add_constant(value)
+
+    def _add_integer(self, parameter: IntParameter) -> None:
+        bits, signed = parameter.bits, parameter.signed
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        excluded, count = 1, int(parameter.excludes_one)
+        if parameter.excludes_narrower and signed:
+            excluded, count = -(2 ** (bits // 2 - 1)), 2 ** (bits // 2)
+        elif parameter.excludes_narrower:
+            low = 2 ** (bits - 1)
+        kind = Kind.UNSIGNED if bits == 64 and not signed else Kind.INTEGER
+        aligned = _alignment(parameter.divisible_by_16)
+        self._add(kind, low, high - low, excluded, count, *aligned)
+
+    def _add_constant(self, constant: Any) -> None:
+        # Equality is too weak for these: 0.0 == -0.0, (1,) == (True,).
+        if type(constant) is tuple:
+            self._add(Kind.TUPLE, len(constant))
+            for item in constant:
+                self._add_constant(item)
+        elif type(constant) is float:
+            self._add(Kind.FLOAT, *struct.unpack("<Q", struct.pack("<d", constant)))
+        else:
+            self._add(Kind.OBJECT, FIRST_ITEM + 8 * (len(Self) + len(self.constants)))
+            self.constants.append(constant)
+
+
+def _alignment(divisible_by_16: bool | None) -> tuple[int, int]:
+    """The mask, and whether what it leaves must be zero."""
+    return (0, 1) if divisible_by_16 is None else (15, int(divisible_by_16))
+
+
+# ---- the code ---------------------------------------------------------------------------------
+
+
+class SharedCode:
+    """The code of all launchers of a kind of device, and its table: what no kernel changes."""
+
+    def __init__(self, kind: str, part: Callable[[], launcher_code.LauncherPart]) -> None:
+        machine = host()
+
+        def make() -> bytes:
+            text = launcher_code.module_text(machine, TABLE_SIZE, part())
+            return llvm.compile_to_object(text, host=machine, level=1)
+
+        name = f"launcher;{kind};{TABLE_SIZE};{machine.fingerprint}"
+        loaded = load_object(cached_object(name, make))
+        keep_forever(loaded)
+        self.address = loaded.address("tilewright_launcher")
+        place = loaded.address("tilewright_table")
+        self.table = (ctypes.c_void_p * TABLE_SIZE).from_address(place)
+
+    def enter_addresses(self, entries: Mapping[Table, int]) -> None:
+        """Enter addresses, and what else is a number."""
+        for place, entry in entries.items():
+            self.table[place] = entry
+
+    def enter_objects(self, entries: Mapping[int, object]) -> None:
+        """Enter objects. One that is absent is a null pointer: no object has it as its type."""
+        for place, entry in entries.items():
+            if entry is not None:
+                keep_forever(entry)
+            self.table[place] = None if entry is None else id(entry)
+
+    def enter_ints(self) -> None:
+        """Enter how small ints look in this Python."""
+        self.table[Table.ONE_DIGIT] = _one_digit_tag()
+
+
+# ---- binding to this process ----------------------------------------------------------------
+
+
+def bind_program(
+    code: SharedCode,
+    name: str,
+    head: Sequence[int],
+    program: Program,
+    on_status: Callable[[int], object],
+    owner: object,
+) -> Launcher:
+    """Return the builtin `launcher(grid_x, grid_y, grid_z, *arguments)` of a kernel.
+
+    `head` are the words after those that all programs have. `on_status` is called with what a
+    launch that went wrong returned, and raises. The builtin keeps `owner` alive.
+    """
+    words = program.count, max(program.slots, 1), *head
+    # A builtin reads its definition while it is being deleted, before it lets go of `self`. Bytes
+    # and tuples are what the garbage collector does not empty before that.
+    text = name.encode() + b"\0"
+    definition = _METHOD.pack(_contents(text), code.address, _METH_FASTCALL, 0)
+    this = (
+        struct.pack(f"<{len(words)}Q", *words) + b"".join(program.records),
+        on_status,
+        *program.constants,
+        *(owner, definition, text),
+    )
+    new_builtin = ctypes.pythonapi.PyCFunction_NewEx
+    new_builtin.restype = ctypes.py_object
+    new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    builtin: Launcher = new_builtin(_contents(definition), this, None)
+    return builtin
+
+
+_METH_FASTCALL = 0x80
+# PyMethodDef: the name, the function, flags, the documentation.
+_METHOD = struct.Struct("<QQi4xQ")
+
+
+def _contents(data: bytes) -> int:
+    """Return the address of the contents of a bytes object."""
+    return id(data) + bytes.__basicsize__ - 1
+
+
+def declining_launcher(*arguments: object) -> object:
+    """Leave every launch to Python."""
+    return NotImplemented
+
+
+def torch_types() -> tuple[type | None, type | None]:
+    """Return PyTorch's types of tensors, once it has been imported."""
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    return tensor, getattr(getattr(torch, "nn", None), "Parameter", tensor)
+
+
+def python_layout_is_known() -> bool:
+    """Whether objects lie in memory as the launchers assume: a tracing Python has other ones."""
+    sizes = (object.__basicsize__, tuple.__basicsize__, bytes.__basicsize__)
+    return sizes == (16, FIRST_ITEM, 33)
+
+
+def _one_digit_tag() -> int:
+    """Return what marks an int of one positive digit, or a mark that none has."""
+    tags = {number: ctypes.c_int64.from_address(id(number) + 16).value for number in _INTS}
+    digits = [ctypes.c_int32.from_address(id(number) + 24).value for number in _INTS[:3]]
+    marks = {tags[number] for number in _INTS[:3]}
+    is_known = digits == list(_INTS[:3]) and len(marks) == 1
+    others = {tags[number] for number in _INTS[3:]}
+    return marks.pop() if is_known and not marks & others else 2**63 - 1
+
+
+# Of one positive digit, and not.
+_INTS = (1, 5, 2**30 - 1, 0, -1, -(2**30 - 1), 2**30, 2**60)
