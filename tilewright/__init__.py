@@ -32,6 +32,7 @@ from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 from tilewright.spelling import unknown_name
 
 if TYPE_CHECKING:
+    from tilewright.runtime.device_array import DeviceArray
     from tilewright.runtime.pool import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ __all__ = [
     "CompileError",
     "CompileTimeAssertionFailure",
     "Config",
+    "DeviceArray",
     "Heuristics",
     "InternalError",
     "JITFunction",
@@ -66,7 +68,12 @@ __all__ = [
     "tools",
 ]
 
-_DRIVES_LLVM = frozenset({"get_num_threads", "set_num_threads"})
+# Names of modules that not every program needs.
+_LATER = {
+    "DeviceArray": Deferred("tilewright.runtime.device_array"),
+    "get_num_threads": Deferred("tilewright.runtime.pool"),
+    "set_num_threads": Deferred("tilewright.runtime.pool"),
+}
 
 _SWITCHES = "the switches are environment variables, all of them in `tilewright/env.py`"
 _ABSENT = {
@@ -85,6 +92,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is an error
 
     def __getattr__(name: str) -> Any:
-        if name in _DRIVES_LLVM:
-            return getattr(Deferred("tilewright.runtime.pool"), name)
+        if name in _LATER:
+            return getattr(_LATER[name], name)
         raise unknown_name("tilewright", name, __all__, _ABSENT)

@@ -1,20 +1,29 @@
 """Arrays of every kind that a kernel takes, seen as one: an element type, an address, an extent.
 
-An array is whatever has memory on this machine: NumPy arrays, tensors of PyTorch (also those on an
-NVIDIA GPU), objects with `data_ptr()` and `dtype`, `__array_interface__`, DLPack, and the buffer
-protocol (`bytearray`, `memoryview`, `array.array`). Nothing is copied.
+An array is whatever has memory on this machine or on one of its NVIDIA GPUs: NumPy arrays, tensors
+of PyTorch, objects with `data_ptr()` and `dtype`, `__array_interface__`, `__cuda_array_interface__`
+(CuPy, Numba), DLPack (JAX), and the buffer protocol (`bytearray`, `memoryview`, `array.array`).
+Nothing is copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES, DType, dtype_of_numpy
+from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.wrappers import TensorWrapper
+
+if TYPE_CHECKING:
+    from tilewright.runtime import cuda, dlpack
+else:
+    cuda = Deferred("tilewright.runtime.cuda")
+    dlpack = Deferred("tilewright.runtime.dlpack")
 
 __all__ = ["ArrayView", "dtype_of", "view_array"]
 
@@ -28,14 +37,18 @@ _BY_NAME: dict[str, DType] = {
     "float8_e5m2fnuz": DTYPES["fp8e5b16"],
 }
 
-_CPU_IN_DLPACK = 1
+
+# The default stream, as DLPack and CUDA name it.
+_LEGACY_STREAM = 1
 
 
 @dataclass(slots=True)
 class ArrayView:
     """Where an array lies: `address` is that of its first element.
 
-    `gpu` is the number of the GPU whose memory that is, None for this machine's own.
+    `gpu` is the number of the GPU whose memory that is, None for this machine's own. `stream` is
+    the one that the array is used on, where it says so. `bounds` are the address and the size in
+    bytes of what the elements span, where the array does not tell them itself.
     """
 
     dtype: DType
@@ -43,6 +56,8 @@ class ArrayView:
     is_writable: bool
     array: Any
     gpu: int | None = None
+    stream: int | None = None
+    bounds: tuple[int, int] | None = None
 
     @property
     def extent(self) -> tuple[int, int] | None:
@@ -50,6 +65,8 @@ class ArrayView:
 
         The memory of a view is that of the array it was taken from.
         """
+        if self.bounds is not None:
+            return self.bounds
         if not isinstance(self.array, np.ndarray):
             if not hasattr(self.array, "untyped_storage"):
                 return None
@@ -91,7 +108,7 @@ def view_array(value: Any, name: str) -> ArrayView | None:
     if hasattr(value, "__array_interface__"):
         return _view_numpy(np.asarray(value), name)
     if hasattr(value, "__cuda_array_interface__"):
-        raise _on_another_device(name, "a GPU")
+        return _view_cuda(value, name)
     if hasattr(value, "__dlpack__"):
         return _view_dlpack(value, name)
     try:
@@ -165,16 +182,76 @@ def _view_wrapper(wrapper: TensorWrapper, name: str) -> ArrayView:
     return replace(view, dtype=wrapper.dtype)
 
 
-def _view_dlpack(value: Any, name: str) -> ArrayView:
-    if value.__dlpack_device__()[0] != _CPU_IN_DLPACK:
-        raise _on_another_device(name, "another device")
+def _view_cuda(value: Any, name: str) -> ArrayView:
+    """View an array by `__cuda_array_interface__`, which says all but the GPU's number."""
     try:
-        return _view_numpy(np.from_dlpack(value), name)
+        interface = value.__cuda_array_interface__
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        # JAX has it on the CPU too, and for types that NumPy does not know.
+        if hasattr(value, "__dlpack__"):
+            return _view_dlpack(value, name)
+        raise
+    dtype = _numpy_element_type(np.dtype(interface["typestr"]), name)
+    if interface.get("mask") is not None:
+        raise LaunchError(
+            f"`{name}`: a masked array would lose its mask", hint="pass the data and the mask apart"
+        )
+    address, is_read_only = interface["data"]
+    shape, strides = tuple(interface["shape"]), interface.get("strides")
+    if strides is None:
+        strides = tuple(dtype.itemsize * step for step in dlpack.contiguous_strides(shape))
+    return ArrayView(
+        dtype,
+        int(address),
+        not is_read_only,
+        value,
+        gpu=cuda.device_of_address(int(address)) if address else 0,
+        stream=interface.get("stream"),
+        bounds=_bounds(int(address), shape, strides, dtype.itemsize),
+    )
+
+
+def _view_dlpack(value: Any, name: str) -> ArrayView:
+    kind, _ = value.__dlpack_device__()
+    try:
+        if kind == dlpack.CPU:
+            return _view_numpy(np.from_dlpack(value), name)
+        if kind != dlpack.CUDA:
+            raise _on_another_device(name, "another device")
+        # The array is ready on the default stream, as kernels find it there.
+        found = dlpack.open_dlpack(value, stream=_LEGACY_STREAM)
     except (BufferError, RuntimeError) as error:
         raise LaunchError(
             f"`{name}`: the {type(value).__name__} does not give its memory: {error}",
             hint="pass a NumPy array: `np.asarray(value)`",
         ) from error
+    if found.dtype is None:
+        raise LaunchError(
+            f"`{name}`: a kernel cannot take an array of dtype {value.dtype}",
+            hint="bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported",
+        )
+    size = found.dtype.itemsize
+    return ArrayView(
+        found.dtype,
+        found.address,
+        found.is_writable,
+        value,
+        gpu=found.device_number,
+        stream=_LEGACY_STREAM,
+        bounds=_bounds(found.address, found.shape, [size * s for s in found.strides], size),
+    )
+
+
+def _bounds(
+    address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int
+) -> tuple[int, int]:
+    """Return where the elements lie: the lowest address, and how many bytes from there."""
+    if 0 in shape:
+        return address, 0
+    steps = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
+    low = sum(step for step in steps if step < 0)
+    high = sum(step for step in steps if step > 0)
+    return address + low, high - low + itemsize
 
 
 def _view_buffer(buffer: memoryview, name: str) -> ArrayView:
@@ -190,7 +267,6 @@ def _view_buffer(buffer: memoryview, name: str) -> ArrayView:
 
 def _on_another_device(name: str, device: str) -> LaunchError:
     return LaunchError(
-        f"`{name}`: the array is on {device}; kernels run on the CPU and, for tensors of PyTorch, "
-        "on NVIDIA GPUs",
+        f"`{name}`: the array is on {device}; kernels run on the CPU and on NVIDIA GPUs",
         hint="copy it here first: `tensor.cpu()`",
     )

@@ -9,14 +9,24 @@ import threading
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.runtime import history
 from tilewright.runtime.cuda_errors import INVALID_CODE, describe
 from tilewright.target import NvidiaTarget, nvidia_target
 
-__all__ = ["Device", "Driver", "Function", "Module", "device", "driver", "is_in_use", "link"]
+__all__ = [
+    "Device",
+    "Driver",
+    "Function",
+    "Module",
+    "device",
+    "device_of_address",
+    "driver",
+    "is_in_use",
+    "link",
+]
 
 # Numbers of cuda.h.
 _SUCCESS = 0
@@ -26,6 +36,7 @@ _PTX = 1  # CU_JIT_INPUT_PTX
 _MOST_THREADS, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 0, 3, 4, 8  # CU_FUNC_ATTRIBUTE_*
 _ORDINARY_SHARED = 48 << 10
 _LOG_BYTES = 16 << 10
+_DEVICE_OF_POINTER = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _UNTIMED = 2  # CU_EVENT_DISABLE_TIMING
 
 
@@ -68,7 +79,7 @@ class _State:
 
     lock = threading.RLock()
     driver: Driver | None = None
-    devices: dict[int, Device] = {}
+    devices: ClassVar[dict[int, Device]] = {}
 
 
 def driver() -> Driver:
@@ -124,6 +135,15 @@ class Device:
         with self.active():
             driver().call("cuCtxSynchronize", doing=doing)
 
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is launched on a stream is recorded as a graph, not run."""
+        status = c_int()
+        with self.active():
+            driver().call(
+                "cuStreamIsCapturing", c_void_p(stream), byref(status), doing="asking for a stream"
+            )
+        return status.value != 0
+
     def order(self, first: int, second: int) -> None:
         """Let what comes on a stream from now on wait for what is on another one."""
         event, doing = c_void_p(), "ordering two streams"
@@ -144,6 +164,19 @@ def device(number: int) -> Device:
             found = _State.devices.get(number) or _open(number)
             _State.devices[number] = found
     return found
+
+
+def device_of_address(address: int) -> int:
+    """Return the number of the GPU whose memory an address is in; raise `LaunchError` for none."""
+    number = c_int()
+    driver().call(
+        "cuPointerGetAttribute",
+        byref(number),
+        _DEVICE_OF_POINTER,
+        ctypes.c_uint64(address),
+        doing=f"looking for the GPU of the address {address:#x}",
+    )
+    return number.value
 
 
 def _open(number: int) -> Device:
@@ -218,7 +251,7 @@ class Module:
     """Machine code or PTX, loaded on a GPU as long as this object lives."""
 
     def __init__(self, gpu: Device, code: bytes, name: str) -> None:
-        self.gpu = gpu
+        self.gpu, self._driver = gpu, driver()
         self._handle = c_void_p()
         logs = _Logs()
         with gpu.active():
@@ -229,7 +262,7 @@ class Module:
         handle = getattr(self, "_handle", None)
         if handle and not sys.is_finalizing():
             with contextlib.suppress(Exception), self.gpu.active():
-                driver().library.cuModuleUnload(handle)
+                self._driver.library.cuModuleUnload(handle)
 
     def function(self, symbol: str, name: str, shared_bytes: int) -> Function:
         """Return the entry of a kernel, which may then use so much dynamic shared memory."""
@@ -304,7 +337,7 @@ class Function:
             (c_uint * 3)(threads, 1, 1),
             self.shared_bytes,
             stream,
-            ctypes.cast(attributes, c_void_p) if attributes else None,
+            ctypes.cast(c_char_p(attributes), c_void_p) if attributes else None,
             attribute_count,
         )
         doing = f"launching {self.name}"

@@ -62,8 +62,8 @@ def _failed_earlier(code: int, says: str, doing: str) -> LaunchError:
     names = history.recent_names()[:_SHOWN_NAMES]
     last = ", ".join(f"`{name}`" for name in names) or "none of Tilewright's"
     return LaunchError(
-        f"{doing}: a kernel that was launched before has failed: {_STICKY[code]} ({says}); the last "
-        f"ones launched, latest first: {last}",
+        f"{doing}: a kernel that was launched before has failed: {_STICKY[code]} ({says}); "
+        f"the last ones launched, latest first: {last}",
         hint="start the process again, with TILEWRIGHT_DEBUG=1 (each launch waits for its kernel, "
         "so the error names it) or with TILEWRIGHT_INTERPRET=1 (`kernel.debug[grid](...)` for one "
         "kernel), which checks every access",

@@ -31,7 +31,12 @@ _CODES = {
     **dict.fromkeys(("i8", "i16", "i32", "i64"), 0),
     **dict.fromkeys(("u8", "u16", "u32", "u64"), 1),
     **dict.fromkeys(("fp16", "fp32", "fp64"), 2),
-    **{"bf16": 4, "i1": 6, "fp8e4nv": 10, "fp8e4b8": 11, "fp8e5": 12, "fp8e5b16": 13},
+    "bf16": 4,
+    "i1": 6,
+    "fp8e4nv": 10,
+    "fp8e4b8": 11,
+    "fp8e5": 12,
+    "fp8e5b16": 13,
 }
 _READ_ONLY = 1
 

@@ -39,7 +39,7 @@ def gpu_build_fingerprint() -> str:
 
 def _versions(without: frozenset[str]) -> str:
     """The package's source but for some directories, and what it runs on."""
-    files = (f for f in _all_source_files() if without.isdisjoint(f[0].split(os.sep)))
+    files = (f for f in _all_source_files() if without.isdisjoint(Path(f[0]).parts))
     source = digest(f"{path} {size} {time}" for path, size, time in files)
     return ";".join(map(str, (source, compiler_version(), sys.implementation.cache_tag)))
 

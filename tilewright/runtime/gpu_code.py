@@ -9,30 +9,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from tilewright import env
-from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.ir.types import DType, ElementType, PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cache import read_entry
-from tilewright.runtime.cuda import Device, Function, Module, driver
+from tilewright.runtime.cuda import Function, Module, driver
 from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
 from tilewright.runtime.kernel_code import KernelCode
 from tilewright.runtime.request import Request
 
-__all__ = ["GpuCode", "find_gpu_kernel", "target_text"]
+__all__ = ["GpuCode", "find_gpu_kernel"]
 
 _LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 _FORMATS = {"fp32": "<f", "fp64": "<d", "fp16": "<e"}
 # CU_STREAM_LEGACY and 0 are the same stream.
 _LEGACY_STREAM = 1
-
-
-def target_text(gpu: Device, options: GpuOptions) -> str:
-    """Return what the code depends on besides the kernel and its types, as a text."""
-    return f"{gpu.target.fingerprint};driver={driver().version};{options}"
 
 
 class GpuCode(KernelCode):
@@ -41,27 +34,25 @@ class GpuCode(KernelCode):
     It is loaded on its GPU, and given a launcher, when it is first run.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        gpu: Device,
-        options: GpuOptions,
-        header: Mapping[str, Any],
-        payload: bytes,
-    ) -> None:
+    def __init__(self, request: Request, header: Mapping[str, Any], payload: bytes) -> None:
         super().__init__(request, header)
-        self.gpu, self.options = gpu, options
+        assert request.target is not None
+        self.gpu, self.options = request.target
         self.shared_bytes: int = header["shared_bytes"]
         self.threads: int = header["threads"]
         self.ptx = payload[: header["ptx_bytes"]].decode()
         self.cubin = payload[header["ptx_bytes"] :] or None
         self._attributes = Attributes(
-            is_cooperative=options.launch_cooperative_grid, overlaps=header["overlaps"]
+            is_cooperative=self.options.launch_cooperative_grid, overlaps=header["overlaps"]
         )
 
     @property
     def name(self) -> str:
         return str(self.request.function.name)
+
+    @property
+    def place(self) -> str:
+        return f"GPU {self.gpu.number}"
 
     @property
     def function(self) -> Function:
@@ -158,19 +149,15 @@ class GpuCode(KernelCode):
                     self.gpu.order(first, second)
 
     def wait(self) -> None:
-        """Wait until it has ended; an error names the kernel."""
-        self.gpu.synchronize(f"running {self.name}")
+        """Wait until it has ended, unless it is only recorded; an error names the kernel."""
+        if not self.gpu.is_capturing(current_stream(self.gpu.number)):
+            self.gpu.synchronize(f"running {self.name}")
 
 
-def find_gpu_kernel(request: Request, gpu: Device, options: GpuOptions) -> GpuCode | None:
-    """Return the code of a request if it is in the disk cache.
-
-    It needs none of the compiler: neither the passes nor the code generator is imported. Where the
-    stages are to be shown, they have to be gone through.
-    """
-    is_shown = env.debug_level() >= 3 or env.dump_directory() is not None
-    entry = read_entry(request.cache_name) if request.is_portable and not is_shown else None
-    return None if entry is None else GpuCode(request, gpu, options, entry.header, entry.payload)
+def find_gpu_kernel(request: Request) -> GpuCode | None:
+    """Return the code of a request if it is in the disk cache."""
+    entry = read_entry(request.cache_name)
+    return None if entry is None else GpuCode(request, entry.header, entry.payload)
 
 
 def current_stream(number: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from types import FunctionType
@@ -33,12 +32,13 @@ from tilewright.runtime.report import tell
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tilewright.runtime import build, compiled, gpu_kernel, machine_code, request
+    from tilewright.codegen.gpu import options as gpu_options
+    from tilewright.runtime import codes, cuda, gpu_target, request
 else:
-    build = Deferred("tilewright.runtime.build")
-    compiled = Deferred("tilewright.runtime.compiled")
-    gpu_kernel = Deferred("tilewright.runtime.gpu_kernel")
-    machine_code = Deferred("tilewright.runtime.machine_code")
+    codes = Deferred("tilewright.runtime.codes")
+    cuda = Deferred("tilewright.runtime.cuda")
+    gpu_options = Deferred("tilewright.codegen.gpu.options")
+    gpu_target = Deferred("tilewright.runtime.gpu_target")
     request = Deferred("tilewright.runtime.request")
 
 __all__ = ["JITFunction", "jit"]
@@ -82,12 +82,12 @@ class JITFunction(KernelFunction):
         self._is_reported = env.debug_level() >= 1
         self._hooks: list[Callable[..., Any]] = []
         self._launches: dict[Any, Callable[..., Any]] = {}
-        self._codes: dict[Any, machine_code.MachineCode] = {}
-        self._kernels: dict[Any, list[compiled.CompiledKernel]] = {}
-        self._gpu_kernels: dict[Any, gpu_kernel.GpuKernel] = {}
+        self._codes: dict[Any, codes.Code] = {}
+        self._kernels: dict[Any, list[codes.Compiled]] = {}
         self._emulated_kernels: dict[Any, EmulatedKernel] = {}
         self._emulation = emulation_of_environment()
         self._lock = threading.RLock()
+        self._compiling: dict[Any, threading.RLock] = {}
 
     # ---- launching
 
@@ -120,7 +120,7 @@ class JITFunction(KernelFunction):
 
     def begin_compile(
         self, executor: Executor, *args: Any, **kwargs: Any
-    ) -> Callable[[], compiled.CompiledKernel]:
+    ) -> Callable[[], codes.Compiled]:
         """Start compiling for the arguments of a call; return a function that waits for the kernel.
 
         The executor runs LLVM, on text: it may be one of threads, processes or other machines.
@@ -128,11 +128,11 @@ class JITFunction(KernelFunction):
         values, options = self.binder.bind(*args, **kwargs)
         self._check_call(values, options)
         arguments = list(map(specialize, self.params, values))
-        self._require_cpu(arguments, "compiling on an executor")
-        key = self._key(arguments, options)
-        asked = self._request(arguments, options)
-        code = self._codes.get(key) or _from_disk(asked)
-        finish = build.begin_compile(asked, executor) if code is None else lambda: code
+        gpu = gpu_of(self.name, arguments)
+        code = self._codes.get(self._key(gpu, arguments, options))
+        if code is not None:
+            return lambda: self._kernel(arguments, options)
+        finish = codes.begin_code(self._request(gpu, arguments, options), executor)
         return lambda: self._kernel(arguments, options, finish)
 
     @property
@@ -181,34 +181,16 @@ class JITFunction(KernelFunction):
             return self._interpret(grid, arguments, options)
         if self.emulation is not None:
             return self._emulate(grid, arguments, options, self.emulation)
-        gpu = gpu_of(self.name, arguments)
-        if gpu is not None:
-            return self._launch_on_gpu(gpu, grid, arguments, options)
         kernel = self._kernel(arguments, options)
         if self._is_reported:
-            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]}")
+            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on {kernel.code.place}")
         launcher = kernel.code.launcher
         if launcher is not None and launcher(*grid, *values) is not NotImplemented:
             self._remember(launcher, kernel)
         else:
             kernel.code.run(grid, arguments)
-        return kernel
-
-    def _launch_on_gpu(
-        self, gpu: int, grid: Extents, arguments: list[Argument], options: dict[str, Any]
-    ) -> gpu_kernel.GpuKernel:
-        key = (gpu, *sorted(options.items()), *self._key(arguments, options))
-        kernel = self._gpu_kernels.get(key)
-        if kernel is None:
-            with self._lock:
-                kernel = self._gpu_kernels.get(key)
-                if kernel is None:
-                    asked = self._request(arguments, options)
-                    kernel = gpu_kernel.compile_for_gpu(asked, gpu, options)
-                    self._gpu_kernels[key] = kernel
         if self._is_reported:
-            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on GPU {gpu}")
-        kernel.run(grid, arguments)
+            kernel.code.wait()
         return kernel
 
     @property
@@ -225,11 +207,11 @@ class JITFunction(KernelFunction):
     ) -> EmulatedKernel:
         self._require_cpu(arguments, "emulating a GPU")
         chosen = tuple(sorted(options.items()))
-        key = (emulation.target, *chosen, *self._key(arguments, options))
+        key = (emulation.target, *chosen, *self._key(None, arguments, options))
         with self._lock:
             kernel = self._emulated_kernels.get(key)
             if kernel is None:
-                asked = self._request(arguments, options)
+                asked = self._request(None, arguments, options)
                 kernel = EmulatedKernel(asked, emulation.target, options)
                 self._emulated_kernels[key] = kernel
         if self._is_reported:
@@ -276,29 +258,33 @@ class JITFunction(KernelFunction):
         self,
         arguments: list[Argument],
         options: dict[str, Any],
-        compile_: Callable[[], machine_code.MachineCode] | None = None,
-    ) -> compiled.CompiledKernel:
-        key = self._key(arguments, options)
+        compile_: Callable[[], codes.Code] | None = None,
+    ) -> codes.Compiled:
+        gpu = gpu_of(self.name, arguments)
+        key = self._key(gpu, arguments, options)
         kernel = self._known(key, options)
         if kernel is not None:
             return kernel
         with self._lock:
+            compiling = self._compiling.setdefault(key, threading.RLock())
+        with compiling:
             kernel = self._known(key, options)
             if kernel is None:
                 if key not in self._codes:
-                    asked = self._request(arguments, options)
-                    self._codes[key] = compile_() if compile_ else _compiled(asked)
-                kernel = compiled.CompiledKernel(self._codes[key], options)
+                    asked = self._request(gpu, arguments, options)
+                    self._codes[key] = compile_() if compile_ else codes.code_for(asked)
+                kernel = codes.kernel_of(self._codes[key], options)
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
         return kernel
 
-    def _known(self, key: Any, options: dict[str, Any]) -> compiled.CompiledKernel | None:
-        # Options change the code on other targets: each set has a kernel object of its own.
+    def _known(self, key: Any, options: dict[str, Any]) -> codes.Compiled | None:
+        # Options that change no code on this target still belong to the kernel.
         return next((k for k in self._kernels.get(key, ()) if k.options == options), None)
 
-    def _key(self, arguments: list[Argument], options: dict[str, Any]) -> Any:
+    def _key(self, gpu: int | None, arguments: list[Argument], options: dict[str, Any]) -> Any:
         keys = [argument.specialization.key for argument in arguments]
-        return (*self._checks(options), *keys)
+        target = () if gpu is None else (gpu, gpu_options.GpuOptions.among(options))
+        return (*target, *self._checks(options), *keys)
 
     def _checks(self, options: dict[str, Any]) -> tuple[bool, bool]:
         """Whether assertions are compiled in, and whether overflow is one of them."""
@@ -306,14 +292,20 @@ class JITFunction(KernelFunction):
         debug = self.checks_assertions if debug is None else bool(debug)
         return debug, debug and bool(options.get("sanitize_overflow", True))
 
-    def _request(self, arguments: list[Argument], options: dict[str, Any]) -> request.Request:
+    def _request(
+        self, gpu: int | None, arguments: list[Argument], options: dict[str, Any]
+    ) -> request.Request:
         debug, checks_overflow = self._checks(options)
+        target = None
+        if gpu is not None:
+            target = gpu_target.GpuTarget(cuda.device(gpu), gpu_options.GpuOptions.among(options))
         return request.Request(
             self,
             {argument.name: argument.specialization for argument in arguments},
             debug=debug,
             checks_overflow=checks_overflow,
             version=str(self.version),
+            target=target,
             values={
                 argument.name: argument.value
                 for argument in arguments
@@ -322,7 +314,7 @@ class JITFunction(KernelFunction):
             },
         )
 
-    def _remember(self, launcher: Callable[..., object], kernel: compiled.CompiledKernel) -> None:
+    def _remember(self, launcher: Callable[..., object], kernel: codes.Compiled) -> None:
         if self._hooks or self._is_reported:
             return
         remembers(self)
@@ -357,19 +349,6 @@ class DebugLauncher:
 
 # The types of dtypes: ours, and those of PyTorch and (one for each) of NumPy.
 _DTYPES = frozenset({"DType", "dtype", *(type(d.numpy).__name__ for d in DTYPES.values())})
-
-
-def _compiled(asked: request.Request) -> machine_code.MachineCode:
-    return _from_disk(asked) or build.compile_kernel(asked)
-
-
-def _from_disk(asked: request.Request) -> machine_code.MachineCode | None:
-    started = time.perf_counter()
-    code = machine_code.find_kernel(asked)
-    if code is not None and env.debug_level() >= 2:
-        milliseconds = (time.perf_counter() - started) * 1e3
-        tell(f"[tilewright] {asked.function.name}: from disk {milliseconds:.1f} ms")
-    return code
 
 
 def _without_memory(parameter: Parameter, value: Any) -> Argument:

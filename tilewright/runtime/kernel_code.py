@@ -35,6 +35,15 @@ class KernelCode(ABC):
     def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Run the kernel on arguments that it was compiled for."""
 
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it runs, in words."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until all launches have ended."""
+
     def parameters(self) -> list[LaunchParameter] | None:
         """What a launcher has to check, or None where only Python can."""
         return self.request.parameters(self.written, self._accessed)

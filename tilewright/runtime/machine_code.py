@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright import env
 from tilewright.codegen.loading import LoadedObject
 from tilewright.errors import LaunchError
 from tilewright.ir.types import PointerType
@@ -83,19 +82,21 @@ class MachineCode(KernelCode):
         # The launcher has declined: perhaps because it does not know PyTorch's types yet.
         accept_torch()
 
+    @property
+    def place(self) -> str:
+        return "the CPU"
+
+    def wait(self) -> None:
+        """Launches have ended when they return."""
+
     def _fail(self, code: int) -> None:
         text, place = self._assertions[code - 1]
         raise LaunchError(f"device-side assert: {text}", location=location_of(place))
 
 
 def find_kernel(request: Request) -> MachineCode | None:
-    """Return the machine code of a request if it is in the disk cache.
-
-    It needs none of the compiler: neither the passes nor the code generator is imported. Where the
-    stages are to be shown, they have to be gone through.
-    """
-    is_shown = env.debug_level() >= 3 or env.dump_directory() is not None
-    entry = read_entry(request.cache_name) if request.is_portable and not is_shown else None
+    """Return the machine code of a request if it is in the disk cache."""
+    entry = read_entry(request.cache_name)
     return None if entry is None else MachineCode(request, entry.header, entry.payload)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from tilewright import env
 from tilewright.frontend.function import KernelFunction
@@ -22,6 +23,9 @@ from tilewright.runtime.launch_parameters import (
     LaunchParameter,
 )
 
+if TYPE_CHECKING:
+    from tilewright.runtime.gpu_target import GpuTarget
+
 __all__ = ["Request"]
 
 
@@ -29,8 +33,8 @@ class Request:
     """A kernel and what is known of its arguments.
 
     With `debug`, assertions are compiled in; with `checks_overflow` too, also those that int32 does
-    not wrap. `target` is what else the code depends on, where that is not this machine's CPU.
-    `values` are the ints of the call that asks, for error messages only.
+    not wrap. `target` is a GPU, or None
+    for this machine's CPU. `values` are the ints of the call that asks, for error messages only.
     """
 
     def __init__(
@@ -41,7 +45,7 @@ class Request:
         debug: bool = False,
         checks_overflow: bool = False,
         version: str = "",
-        target: str = "",
+        target: GpuTarget | None = None,
         values: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.function = function
@@ -74,7 +78,7 @@ class Request:
         keys = (f"{name}:{s.key}" for name, s in self.specializations.items())
         return digest(
             [
-                f"{gpu_build_fingerprint()};{self.target}" if self.target else build_fingerprint(),
+                self._fingerprint,
                 self.function.cache_key,
                 self.version,
                 f"debug={self.debug},{self.checks_overflow}",
@@ -82,6 +86,12 @@ class Request:
                 *keys,
             ]
         )
+
+    @property
+    def _fingerprint(self) -> str:
+        if self.target is None:
+            return build_fingerprint()
+        return f"{gpu_build_fingerprint()};{self.target.fingerprint}"
 
     @property
     def cache_name(self) -> str:

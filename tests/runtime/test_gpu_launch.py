@@ -1,0 +1,390 @@
+"""Launches on a GPU, on a fake driver that runs them in the emulator."""
+
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.runtime.fake_cuda import INVALID_VALUE
+from tests.runtime.gpu_kernels import make_add, make_scalars
+from tilewright.errors import LaunchError, Unsupported
+from tilewright.runtime import cuda, dlpack, gpu_launcher, history
+from tilewright.runtime.arguments import specialize
+from tilewright.runtime.arrays import dtype_of
+from tilewright.runtime.launch_parameters import ArrayParameter, ConstantParameter
+
+# ---- what is launched
+
+
+def test_the_first_launch_and_those_in_machine_code(arrays, fake_driver):
+    add = make_add()
+    for _ in range(3):
+        arrays[2].numbers[:] = 0
+        compiled = add[2,](*arrays, BLOCK=64)
+        np.testing.assert_array_equal(arrays[2].numbers, arrays[0].numbers + arrays[1].numbers)
+        assert add.recent[0][2] is compiled
+    assert len(fake_driver.launches) == 3
+    first, *others = fake_driver.launches
+    assert first == others[0] == others[1]
+    assert first.grid == (2, 1, 1)
+    assert first.block == (128, 1, 1)
+    assert fake_driver.calls.count("cuModuleLoadDataEx") == 1
+
+
+def test_machine_code_makes_the_calls(arrays, fake_driver, monkeypatch):
+    add = make_add()
+    compiled = add[2,](*arrays, BLOCK=64)
+    monkeypatch.setattr(compiled.code.function, "launch", None)
+    assert add[2,](*arrays, BLOCK=64) is compiled
+    assert add[lambda meta: (meta["n"] // meta["BLOCK"] + 1,)](*arrays, BLOCK=64) is compiled
+    assert add[2, 3, 4](*arrays, BLOCK=64) is compiled
+    assert [launch.grid for launch in fake_driver.launches[1:]] == [(2, 1, 1)] * 2 + [(2, 3, 4)]
+
+
+@pytest.mark.parametrize("by_machine_code", [True, False])
+def test_scalars_are_packed(tensor, fake_driver, by_machine_code):
+    fake_driver.runs = False
+    scalars = make_scalars()
+    out = tensor(np.zeros(2, np.float32))
+    values = [-5, 2**40, 2**63 + 1, 0.1, 0.2, True, -3, "text"]
+    compiled = scalars[1,](out, *values)
+    assert compiled.code.launcher is not None
+    if not by_machine_code:
+        fake_driver.launches.clear()
+        arguments = list(map(specialize, scalars.params, [out, *values]))
+        compiled.code.run((1, 1, 1), arguments)
+    launch = fake_driver.launches[-1]
+    formats = ["<Q", "<i", "<q", "<Q", "<f", "<d", "<?", "<b"]
+    packed = [struct.pack(f, v) for f, v in zip(formats, [out.data_ptr(), *values], strict=False)]
+    assert launch.arguments == packed
+
+
+def test_the_current_stream_is_asked_for_at_each_launch(arrays, fake_driver, fake_torch):
+    add = make_add()
+    for stream in (0, 0xABC, 0xDEF, 0):
+        fake_torch.streams[0] = stream
+        add[2,](*arrays, BLOCK=64)
+        assert fake_driver.launches[-1].stream == stream
+
+
+def test_the_context_is_made_current_and_given_back(arrays, fake_driver):
+    add = make_add()
+    own = 0xC0DE0000
+    for before in (0, own, 0x77, own + 1):
+        fake_driver.context = before
+        add[2,](*arrays, BLOCK=64)
+        assert fake_driver.launches[-1].context == own
+        assert fake_driver.context == before
+
+
+def test_nothing_is_switched_where_the_context_is_current(arrays, fake_driver):
+    add = make_add()
+    add[2,](*arrays, BLOCK=64)
+    fake_driver.context = 0xC0DE0000
+    fake_driver.calls.clear()
+    add[2,](*arrays, BLOCK=64)
+    assert fake_driver.calls == ["cuCtxGetCurrent", "cuLaunchKernelEx"]
+
+
+def test_each_gpu_has_its_own_kernel(tensor, fake_driver, fake_torch):
+    add = make_add()
+    kernels = []
+    fake_torch.streams[1] = 0x111
+    for device in (0, 1, 0, 1):
+        x = tensor(np.ones(64, np.float32), device)
+        kernels.append(add[1,](x, x, x, 64, BLOCK=64))
+        launch = fake_driver.launches[-1]
+        assert launch.context == 0xC0DE0000 + device
+        assert launch.stream == 0x111 * device
+        assert (x.numbers == 2).all()
+    assert kernels[0] is kernels[2] is not kernels[1] is kernels[3]
+
+
+def test_arrays_on_two_devices_are_refused(tensor):
+    add = make_add()
+    x, y = tensor(np.ones(8, np.float32)), tensor(np.ones(8, np.float32), 1)
+    add[1,](x, x, x, 8, BLOCK=8)
+    with pytest.raises(LaunchError, match="is on GPU 0, `y_ptr` is on GPU 1"):
+        add[1,](x, y, x, 8, BLOCK=8)
+    with pytest.raises(LaunchError, match="`y_ptr` is on the CPU"):
+        add[1,](x, np.ones(8, np.float32), x, 8, BLOCK=8)
+
+
+def test_other_specialisations_have_other_kernels(tensor, arrays, fake_driver):
+    add = make_add()
+    first = add[2,](*arrays, BLOCK=64)
+    others = [
+        add[2,](*arrays, BLOCK=128),
+        add[2,](*arrays, BLOCK=64, num_warps=8),
+        add[2,](*arrays[:3], 96, BLOCK=64),
+        add[2,](*(tensor(a.numbers.astype(np.int32)) for a in arrays[:3]), 100, BLOCK=64),
+    ]
+    assert len({id(kernel) for kernel in (first, *others)}) == 5
+    assert [launch.block[0] for launch in fake_driver.launches] == [128, 128, 256, 128, 128]
+    assert add[2,](*arrays, BLOCK=64) is first
+
+
+def test_an_empty_grid_launches_nothing(arrays, fake_driver):
+    add = make_add()
+    for _ in range(2):
+        add[0,](*arrays, BLOCK=64)
+    assert not fake_driver.launches
+
+
+def test_grids_that_gpus_do_not_have(arrays):
+    add = make_add()
+    add[2,](*arrays, BLOCK=64)
+    for grid in ((1, 2**16), (1, 1, 2**16)):
+        with pytest.raises(LaunchError, match="add: a GPU takes 65535 programs along axis"):
+            add[grid](*arrays, BLOCK=64)
+
+
+def test_launch_attributes(arrays, fake_driver):
+    add = make_add()
+    for _ in range(2):
+        add[2,](*arrays, BLOCK=64, launch_cooperative_grid=True)
+        assert fake_driver.launches[-1].attributes == [(2, 1)]
+        # The kernel does not wait for the one before it, so it must not overlap with it.
+        add[2,](*arrays, BLOCK=64, launch_pdl=True)
+        assert fake_driver.launches[-1].attributes == []
+
+
+# ---- arguments that are left to Python
+
+
+def test_narrow_floats(tensor, fake_driver):
+    @tw.jit
+    def halves(out_ptr, x: tl.float16, y: tl.bfloat16):
+        tl.store(out_ptr, x.to(tl.float32) + y.to(tl.float32))
+
+    out = tensor(np.zeros(1, np.float32))
+    for _ in range(2):
+        halves[1,](out, 0.5, 3.0)
+    assert fake_driver.launches[1].arguments[1:] == [struct.pack("<e", 0.5), b"\x40\x40"]
+    assert out.numbers == 3.5
+
+
+def test_a_tensor_that_cannot_be_viewed(arrays, fake_torch, fake_driver):
+    add = make_add()
+    add[2,](*arrays, BLOCK=64)
+    fake_torch.view_fails = True
+    add[2,](*arrays, BLOCK=64)
+    assert len(fake_driver.launches) == 2
+
+
+def test_a_pytorch_without_the_c_functions(arrays, fake_torch, fake_driver, monkeypatch):
+    monkeypatch.delattr(fake_torch.Tensor, "__dlpack_c_exchange_api__")
+    add = make_add()
+    fake_torch.streams[0] = 0xABC
+    for _ in range(2):
+        add[2,](*arrays, BLOCK=64)
+        assert fake_driver.launches[-1].stream == 0xABC
+    np.testing.assert_array_equal(arrays[2].numbers, arrays[0].numbers + arrays[1].numbers)
+
+
+def test_nothing_in_place_of_an_array(tensor, fake_driver):
+    @tw.jit
+    def copy(x_ptr, out_ptr):
+        tl.store(out_ptr, tl.load(x_ptr))
+
+    x, empty = tensor(np.ones(1, np.float32)), tensor(np.zeros(0, np.float32))
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="`x_ptr` has no elements"):
+            copy[1,](empty, x)
+        copy[1,](x, x)
+    assert len(fake_driver.launches) == 2
+
+
+class CudaArray:
+    """An array by `__cuda_array_interface__`, as CuPy has them."""
+
+    def __init__(self, tensor, stream=None, read_only=False, strides=None):
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": tensor.numbers.shape,
+            "typestr": tensor.numbers.dtype.str,
+            "data": (tensor.data_ptr(), read_only),
+            "strides": strides,
+            "stream": stream,
+        }
+
+
+def test_arrays_by_cuda_array_interface(arrays, fake_driver):
+    add = make_add()
+    x, y, out = (CudaArray(a, stream=0x51) for a in arrays[:3])
+    for _ in range(2):
+        arrays[2].numbers[:] = 0
+        add[2,](x, y, out, 100, BLOCK=64)
+        np.testing.assert_array_equal(arrays[2].numbers, arrays[0].numbers + arrays[1].numbers)
+        assert fake_driver.launches[-1].stream == 0x51
+    with pytest.raises(LaunchError, match="`out_ptr` is read-only"):
+        add[2,](x, y, CudaArray(arrays[2], read_only=True), 100, BLOCK=64)
+
+
+def test_streams_of_arrays_are_ordered(arrays, fake_driver, fake_torch):
+    add = make_add()
+    fake_torch.streams[0] = 0x99
+    add[2,](
+        CudaArray(arrays[0], stream=0x51), CudaArray(arrays[1], stream=1), arrays[2], 100, BLOCK=64
+    )
+    assert fake_driver.launches[-1].stream == 0x99
+    assert sorted(fake_driver.orders[:2]) == [(0, 0x99), (0x51, 0x99)]
+    assert sorted(fake_driver.orders[2:]) == [(0x99, 0), (0x99, 0x51)]
+
+
+def test_own_device_arrays(fake_driver):
+    add = make_add()
+    x = np.arange(64, dtype=np.float32)
+    device_x = tw.DeviceArray.from_numpy(x)
+    out = tw.DeviceArray(64, tl.float32)
+    for _ in range(2):
+        add[1,](device_x, device_x, out, 64, BLOCK=64)
+    np.testing.assert_array_equal(out.to_numpy(), 2 * x)
+    assert out.device == "cuda:0"
+    size = len(fake_driver.memory)
+    del out
+    assert len(fake_driver.memory) == size - 1
+
+
+# ---- errors
+
+
+def test_an_error_of_a_launch_names_the_kernel(arrays, fake_driver):
+    add = make_add()
+    add[2,](*arrays, BLOCK=64)
+    fake_driver.failures["cuLaunchKernelEx"] = INVALID_VALUE
+    for _ in range(2):
+        with pytest.raises(LaunchError, match=r"launching add: .*CUDA_ERROR_1: words about 1"):
+            add[2,](*arrays, BLOCK=64)
+    fake_driver.failures.clear()
+    add[2,](*arrays, BLOCK=64)
+
+
+def test_out_of_memory_and_out_of_resources(arrays, fake_driver):
+    add = make_add()
+    add[2,](*arrays, BLOCK=64)
+    for code, error, words in ((2, MemoryError, "out of memory"), (701, Unsupported, "registers")):
+        fake_driver.failures["cuLaunchKernelEx"] = code
+        with pytest.raises(error, match=f"launching add: .*{words}"):
+            add[2,](*arrays, BLOCK=64)
+    fake_driver.failures = {"cuMemAlloc_v2": 2}
+    with pytest.raises(MemoryError, match="allocating 400 bytes on GPU 0"):
+        tw.DeviceArray(100, tl.float32)
+
+
+def test_errors_of_earlier_kernels(arrays, fake_driver):
+    first, second = make_add(), make_scalars()
+    first[2,](*arrays, BLOCK=64)
+    second[1,](arrays[2], 1, 2, 3, 0.5, 0.5, False, 1, None)
+    first[2,](*arrays, BLOCK=64)
+    fake_driver.failures["cuLaunchKernelEx"] = 700
+    with pytest.raises(
+        LaunchError, match=r"launched before has failed: an access outside"
+    ) as error:
+        second[1,](arrays[2], 1, 2, 3, 0.5, 0.5, False, 1, None)
+    assert "latest first: `scalars`, `add`" in str(error.value)
+    assert "TILEWRIGHT_INTERPRET=1" in str(error.value)
+
+
+def test_the_history_goes_round():
+    numbers = [history.register(f"kernel{i}") for i in range(20)]
+    before = history.launches()
+    for number in numbers:
+        history.note_launch(number)
+    assert history.launches() == before + 20
+    assert history.recent_names() == [f"kernel{i}" for i in range(19, 3, -1)]
+
+
+def test_a_launch_that_is_reported_waits_for_its_end(arrays, fake_driver, monkeypatch, capsys):
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    add = make_add()
+    add[2,](*arrays, BLOCK=64)
+    assert "on GPU 0" in capsys.readouterr().err
+    fake_driver.failures["cuCtxSynchronize"] = 716
+    with pytest.raises(LaunchError, match=r"running add: .*misaligned"):
+        add[2,](*arrays, BLOCK=64)
+    fake_driver.capturing = True
+    add[2,](*arrays, BLOCK=64)
+
+
+def test_too_many_registers(arrays, fake_driver):
+    fake_driver.registers = 255
+    add = make_add()
+    with pytest.raises(Unsupported, match=r"add: with 255 registers each, a block has at most 257"):
+        add[2,](*arrays, BLOCK=64, num_warps=16)
+
+
+# ---- the compiled kernel
+
+
+def test_what_a_compiled_kernel_tells(arrays, fake_driver):
+    compiled = make_add()[2,](*arrays, BLOCK=64, num_stages=2)
+    assert (compiled.n_regs, compiled.n_spills) == (32, 0)
+    metadata = compiled.metadata
+    assert (metadata.num_warps, metadata.num_stages, metadata.num_ctas) == (4, 2, 1)
+    assert (metadata.name, metadata.target, metadata.shared) == ("add", "sm_90a", 0)
+    assert list(compiled.asm) == ["tir", "llir", "ptx", "cubin"]
+    assert "func @add" in compiled.asm["tir"]
+    assert "define ptx_kernel void @kernel_add" in compiled.asm["llir"]
+    assert ".entry kernel_add" in compiled.asm["ptx"]
+    assert compiled.asm["cubin"].startswith(b"CUBIN:")
+    with pytest.raises(KeyError, match="the stages are tir, llir, ptx, cubin"):
+        compiled.asm["asm"]
+
+
+def test_a_compiled_kernel_is_launched_itself(arrays, fake_driver):
+    compiled = make_add()[2,](*arrays, BLOCK=64)
+    arrays[2].numbers[:] = 0
+    compiled[2,](*arrays, 64)
+    np.testing.assert_array_equal(arrays[2].numbers, arrays[0].numbers + arrays[1].numbers)
+    with pytest.raises(LaunchError, match="compiled for"):
+        compiled[2,](*arrays, 32)
+
+
+def test_warmup_compiles_for_the_gpu_of_the_arrays(arrays, fake_driver):
+    add = make_add()
+    compiled = add.warmup(*arrays, BLOCK=64, grid=(1,))
+    assert "ptx" in compiled.asm
+    assert not fake_driver.launches
+    assert add[2,](*arrays, BLOCK=64) is compiled
+
+
+# ---- PyTorch's own tensors, on the CPU in place of a GPU
+
+
+def test_tensors_of_pytorch(monkeypatch, fake_driver):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(dlpack, "CUDA", dlpack.CPU)
+    ptx = b".version 8.3\n.target sm_90a\n.entry k(.param .u64 p) { ret; }"
+    function = cuda.Module(cuda.device(0), ptx, "k").function("k", "k", 0)
+    launch = gpu_launcher.bind_gpu_launcher(
+        function,
+        [ArrayParameter("bf16", divisible_by_16=True), ConstantParameter(None)],
+        threads=128,
+        attributes=gpu_launcher.Attributes(),
+        on_error=pytest.fail,
+    )
+    fake_driver.runs = False
+    x = torch.zeros(64, dtype=torch.bfloat16)
+    others = [x[1:], x.half(), x.to_sparse(), x.to("meta"), x.numpy, None, 5]
+    assert [launch(1, 1, 1, other, None) for other in others] == [NotImplemented] * len(others)
+    for good in (x, torch.nn.Parameter(x), x[8:], x.reshape(8, 8).T):
+        counts = sys.getrefcount(good)
+        assert launch(1, 1, 1, good, None) is None
+        (address, *_) = fake_driver.launches[-1].arguments
+        assert address == struct.pack("<Q", good.data_ptr())
+        assert sys.getrefcount(good) == counts
+
+
+def test_every_dtype_of_pytorch_is_told_apart():
+    torch = pytest.importorskip("torch")
+    names = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16"]
+    names += ["float32", "float64", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"]
+    for name in names:
+        found = dlpack.open_dlpack(torch.zeros(2, 3, dtype=getattr(torch, name)).T)
+        assert found.dtype is dtype_of(getattr(torch, name))
+        assert (found.shape, found.strides) == ((3, 2), (1, 3))

@@ -1,0 +1,76 @@
+"""Code for a request, on whichever target: from the disk cache, or compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from tilewright import env
+from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.report import tell
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tilewright.runtime import build, compiled, gpu_build, gpu_code, gpu_kernel, machine_code
+    from tilewright.runtime.request import Request
+
+    Code = machine_code.MachineCode | gpu_code.GpuCode
+    Compiled = compiled.CompiledKernel | gpu_kernel.GpuKernel
+else:
+    build = Deferred("tilewright.runtime.build")
+    compiled = Deferred("tilewright.runtime.compiled")
+    gpu_build = Deferred("tilewright.runtime.gpu_build")
+    gpu_code = Deferred("tilewright.runtime.gpu_code")
+    gpu_kernel = Deferred("tilewright.runtime.gpu_kernel")
+    machine_code = Deferred("tilewright.runtime.machine_code")
+
+__all__ = ["begin_code", "code_for", "kernel_of"]
+
+
+def code_for(asked: Request) -> Code:
+    """Return the code of a request, compiled if it is not in the disk cache."""
+    found = _from_disk(asked)
+    if found is not None:
+        return found
+    if asked.target is None:
+        return build.compile_kernel(asked)
+    return gpu_build.compile_for_gpu(asked)
+
+
+def begin_code(asked: Request, executor: Executor) -> Callable[[], Code]:
+    """Start compiling on an executor; return a function that waits for the code."""
+    found = _from_disk(asked)
+    if found is not None:
+        return lambda: found
+    if asked.target is None:
+        return build.begin_compile(asked, executor)
+    return gpu_build.begin_compile_for_gpu(asked, executor)
+
+
+def kernel_of(code: Code, options: Mapping[str, Any]) -> Compiled:
+    """Return code as the user sees it."""
+    if code.request.target is None:
+        return compiled.CompiledKernel(cast("machine_code.MachineCode", code), options)
+    return gpu_kernel.GpuKernel(cast("gpu_code.GpuCode", code), options)
+
+
+def _from_disk(asked: Request) -> Code | None:
+    """Return code that an earlier process has kept.
+
+    It needs none of the compiler: neither the passes nor the code generator is imported. Where the
+    stages are to be shown, they have to be gone through.
+    """
+    if env.debug_level() >= 3 or env.dump_directory() is not None or not asked.is_portable:
+        return None
+    started = time.perf_counter()
+    code: Code | None
+    if asked.target is None:
+        code = machine_code.find_kernel(asked)
+    else:
+        code = gpu_code.find_gpu_kernel(asked)
+    if code is not None and env.debug_level() >= 2:
+        milliseconds = (time.perf_counter() - started) * 1e3
+        tell(f"[tilewright] {asked.function.name}: from disk {milliseconds:.1f} ms")
+    return code

@@ -1,0 +1,117 @@
+"""Arrays on a GPU, for programs that have no other library for them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Sequence
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import LaunchError
+from tilewright.ir.types import DType, dtype_of_numpy
+from tilewright.runtime import cuda
+from tilewright.runtime.arrays import dtype_of
+from tilewright.runtime.cuda import Device, driver
+
+__all__ = ["DeviceArray", "Memory"]
+
+
+class Memory:
+    """Bytes on a GPU, given back when this object goes; raises `MemoryError` where there are none.
+
+    `address` is where they start.
+    """
+
+    def __init__(self, gpu: Device, size: int) -> None:
+        self.gpu, self.size, self.address, self._driver = gpu, size, 0, driver()
+        place = c_uint64()
+        with gpu.active():
+            doing = f"allocating {size} bytes on GPU {gpu.number}"
+            # The driver allocates no 0 bytes.
+            driver().call("cuMemAlloc_v2", byref(place), c_size_t(max(size, 1)), doing=doing)
+        self.address = place.value
+
+    def __del__(self) -> None:
+        if self.address and not sys.is_finalizing():
+            with contextlib.suppress(Exception), self.gpu.active():
+                self._driver.library.cuMemFree_v2(c_uint64(self.address))
+
+
+class DeviceArray:
+    """An array on GPU `device`, without gaps: memory to pass to kernels, and to copy back.
+
+    `dtype` is one of the language, NumPy or PyTorch. Other libraries take it by
+    `__cuda_array_interface__`. The contents are arbitrary; see `from_numpy`.
+
+    Raises `MemoryError` where the GPU has no room for it.
+    """
+
+    def __init__(self, shape: int | Sequence[int], dtype: Any, device: int = 0) -> None:
+        known = dtype_of(dtype)
+        if known is None:
+            raise LaunchError(f"a kernel cannot take an array of dtype {dtype}")
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype: DType = known
+        self.size = math.prod(self.shape)
+        self.nbytes = self.size * known.itemsize
+        self._memory = Memory(cuda.device(device), self.nbytes)
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray[Any, Any], device: int = 0) -> DeviceArray:
+        """Return a copy of a NumPy array on a GPU."""
+        dtype = dtype_of_numpy(array.dtype)
+        if dtype is None:
+            raise LaunchError(f"a kernel cannot take an array of dtype {array.dtype}")
+        made = cls(array.shape, dtype, device)
+        made.copy_from(array)
+        return made
+
+    def copy_from(self, array: np.ndarray[Any, Any]) -> None:
+        """Take the elements of a NumPy array of the same shape and element type."""
+        if array.shape != self.shape or dtype_of_numpy(array.dtype) is not self.dtype:
+            raise LaunchError(
+                f"cannot copy {array.dtype}{list(array.shape)} to {self.dtype}{list(self.shape)}"
+            )
+        source = np.ascontiguousarray(array)
+        self._copy("cuMemcpyHtoD_v2", c_uint64(self.data_ptr()), c_void_p(source.ctypes.data))
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """Return a copy in this machine's memory, once all that was launched on the GPU is done."""
+        result = np.empty(self.shape, self.dtype.numpy)
+        self._copy("cuMemcpyDtoH_v2", c_void_p(result.ctypes.data), c_uint64(self.data_ptr()))
+        return result
+
+    def _copy(self, function: str, target: Any, source: Any) -> None:
+        doing = f"copying {self!r}"
+        # Kernels may run on streams that a copy does not wait for.
+        self._memory.gpu.synchronize(doing)
+        if self.nbytes:
+            with self._memory.gpu.active():
+                driver().call(function, target, source, c_size_t(self.nbytes), doing=doing)
+
+    def data_ptr(self) -> int:
+        """Return the address of the first element."""
+        return self._memory.address
+
+    @property
+    def device(self) -> str:
+        """The GPU, as PyTorch names it."""
+        return f"cuda:{self._memory.gpu.number}"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.numpy.str,
+            "data": (self.data_ptr(), False),
+            "strides": None,
+            "stream": None,
+        }
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.shape}, {self.dtype}, device={self._memory.gpu.number})"

@@ -1,0 +1,129 @@
+"""Compiling for a GPU: from a request to PTX, and to machine code where that can be had."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright import env
+from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.compile import PtxKernel, generate
+from tilewright.errors import InternalError
+from tilewright.ir.printer import to_text
+from tilewright.passes.pipeline import prepare_for_gpu
+from tilewright.runtime.build import effects, tile_ir, timed, with_room
+from tilewright.runtime.cache import write_entry
+from tilewright.runtime.cuda import Device, link
+from tilewright.runtime.cuda_errors import CudaError
+from tilewright.runtime.gpu_code import GpuCode
+from tilewright.runtime.gpu_target import GpuTarget
+from tilewright.runtime.report import tell
+from tilewright.runtime.request import Request
+from tilewright.target import NvidiaTarget
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+__all__ = ["begin_compile_for_gpu", "compile_for_gpu", "lower_for_gpu"]
+
+# ptxas: registers are not handed over, matrix products are serialised, and the like.
+_SLOWER = re.compile(r"C75\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredForGpu:
+    """A kernel as PTX, and what is written down beside it in the cache."""
+
+    kernel: PtxKernel
+    header: dict[str, Any]
+
+
+def compile_for_gpu(request: Request) -> GpuCode:
+    """Take a kernel through all stages, and keep the result in the disk cache."""
+    lowered = lower_for_gpu(request)
+    with timed(request, "machine code"):
+        cubin = _assembled(lowered.kernel.ptx, _target(request).gpu.target)
+    return _finish(request, lowered, cubin)
+
+
+def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], GpuCode]:
+    """Start compiling, ptxas on an executor; return a function that waits for the code."""
+    lowered = lower_for_gpu(request)
+    future = executor.submit(_assembled, lowered.kernel.ptx, _target(request).gpu.target)
+    return lambda: _finish(request, lowered, future.result())
+
+
+def lower_for_gpu(request: Request) -> LoweredForGpu:
+    """Take a kernel through every stage up to PTX."""
+    return with_room(request, lambda: _lower(request))
+
+
+def _target(request: Request) -> GpuTarget:
+    assert request.target is not None
+    return request.target
+
+
+def _lower(request: Request) -> LoweredForGpu:
+    gpu, options = _target(request)
+    target = gpu.target
+    with timed(request, "tile IR"):
+        function = tile_ir(request)
+    if env.debug_level() >= 3:
+        tell(to_text(function))
+    with timed(request, "PTX"):
+        kernel = generate(
+            prepare_for_gpu(function, fuses=options.enable_fp_fusion), target, options
+        )
+    if env.debug_level() >= 5:
+        tell(kernel.ptx)
+    header = {
+        "symbol": kernel.symbol,
+        "shared_bytes": kernel.shared_bytes,
+        "threads": kernel.num_warps * target.warp_size,
+        # A kernel that may start early must wait for the one before it somewhere.
+        "overlaps": options.launch_pdl and "griddepcontrol.wait" in kernel.ptx,
+        **effects(request, function),
+    }
+    return LoweredForGpu(kernel, header)
+
+
+def _finish(request: Request, lowered: LoweredForGpu, cubin: bytes | None) -> GpuCode:
+    """Keep the code in the disk cache and return it."""
+    ptx = lowered.kernel.ptx
+    if cubin is None:
+        with timed(request, "machine code from the driver"):
+            cubin = _linked(_target(request).gpu, ptx, request.function.name)
+    text = ptx.encode()
+    header = {**lowered.header, "ptx_bytes": len(text)}
+    payload = text + (cubin or b"")
+    if request.is_portable:
+        write_entry(request.cache_name, header, payload)
+    return GpuCode(request, header, payload)
+
+
+def _assembled(ptx: str, target: NvidiaTarget) -> bytes | None:
+    """Return what ptxas makes of PTX; None where there is none, or one that is too old for it."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        return None
+    try:
+        return assemble(ptx, target, ptxas).cubin
+    except InternalError:
+        return None  # the driver tells what is wrong, if it is the PTX
+
+
+def _linked(gpu: Device, ptx: str, name: str) -> bytes | None:
+    """Return what the driver's linker makes of PTX, None where that would be worse than loading it.
+
+    The linker takes the PTX for a part of a program, in which registers cannot be handed from warp
+    to warp. What the driver does when it loads PTX is not worse, but it does not give it away.
+    """
+    if "setmaxnreg" in ptx:
+        return None
+    try:
+        cubin, log = link(gpu, ptx, name)
+    except CudaError:
+        return None  # loading the PTX tells what is wrong
+    return None if _SLOWER.search(log) else cubin
