@@ -205,10 +205,19 @@ def _view_cuda(value: Any, name: str) -> ArrayView:
         int(address),
         not is_read_only,
         value,
-        gpu=cuda.device_of_address(int(address)) if address else 0,
+        gpu=_gpu_of_address(int(address), name),
         stream=interface.get("stream"),
         bounds=_bounds(int(address), shape, strides, dtype.itemsize),
     )
+
+
+def _gpu_of_address(address: int, name: str) -> int:
+    if address == 0:
+        return 0  # no elements: no matter where
+    try:
+        return cuda.device_of_address(address)
+    except LaunchError as error:
+        raise LaunchError(f"`{name}`: {error.message}", hint=error.hint) from error
 
 
 def _view_dlpack(value: Any, name: str) -> ArrayView:
