@@ -1,0 +1,38 @@
+"""What a launch has to know to build the tensor maps that a kernel copies tiles with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.types import DType
+
+__all__ = ["Extent", "Parameter", "TensorMap"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The value of a parameter of the kernel, by its number among the flattened ones."""
+
+    number: int
+
+
+Extent = int | Parameter
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """How a kernel's tensor copies see an array, and the box that one copy moves.
+
+    Sizes and strides count elements, outermost axis first, with no stride for the last axis, whose
+    elements are adjacent. `base` is the number of the parameter that points to the first element.
+    `swizzle` is 0, 32, 64 or 128 bytes. Elements outside of the array read as zero, or as NaN with
+    `fills_nan`.
+    """
+
+    base: int
+    sizes: tuple[Extent, ...]
+    strides: tuple[Extent, ...]
+    box: tuple[int, ...]
+    element: DType
+    swizzle: int
+    fills_nan: bool = False
