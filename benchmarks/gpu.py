@@ -108,9 +108,10 @@ class Measuring:
 
 
 def forward(stream: Any, messages: queue.Queue[dict[str, Any] | None]) -> None:
-    for line in stream:
-        if line.startswith("{"):
-            messages.put(json.loads(line))
+    with stream:
+        for line in stream:
+            if line.startswith("{"):
+                messages.put(json.loads(line))
     messages.put(None)
 
 

@@ -1,0 +1,35 @@
+"""Kernels that do nothing, to measure what a launch costs."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def eight_arguments_kernel(a_ptr, b_ptr, c_ptr, d_ptr, m, n, k, BLOCK: tl.constexpr):
+    pass
+
+
+@triton.jit
+def twenty_arguments_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    d_ptr,
+    e_ptr,
+    f_ptr,
+    m,
+    n,
+    k,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    scale,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    pass
