@@ -1,6 +1,5 @@
 """The kernels of the benchmarks compute what they should, on small problems."""
 
-import importlib.util
 import sys
 
 import pytest
@@ -8,21 +7,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks.systems import TILEWRIGHT, TRITON, System, load  # noqa: E402 - needs torch
-from benchmarks.workloads.attention import Attention  # noqa: E402
-from benchmarks.workloads.matmul import DescriptorMatmul  # noqa: E402
 from benchmarks.workloads.philox import uniform  # noqa: E402
 from benchmarks.workloads.table import all_rows  # noqa: E402
 from tilewright.errors import TilewrightError  # noqa: E402
 
-HAS_DESCRIPTORS = importlib.util.find_spec("tilewright.tools") is not None
 ROWS = all_rows()
 SMALL = {row.small: row.name for row in ROWS}
 EVERY_SMALL = pytest.mark.parametrize("workload", SMALL, ids=SMALL.values())
 
 
 def check(system, workload, configs):
-    if not HAS_DESCRIPTORS and needs_descriptors(workload):
-        pytest.skip("there are no tensor descriptors")
     torch.manual_seed(0)
     inputs = workload.inputs("cpu")
     right = workload.reference(inputs)
@@ -32,11 +26,6 @@ def check(system, workload, configs):
             output.zero_()
         workload.launch(system, config, inputs, outputs)
         assert workload.error(outputs, right) <= workload.tolerance, config
-
-
-def needs_descriptors(workload):
-    is_attention = isinstance(workload, Attention) and not workload.has_pointers
-    return is_attention or isinstance(workload, DescriptorMatmul)
 
 
 @EVERY_SMALL
