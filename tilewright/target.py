@@ -82,7 +82,7 @@ class NvidiaTarget(NamedTuple):
 
     `architecture` is its name for LLVM and ptxas, `ptx_feature` the version of PTX that LLVM is
     asked for. `shared_bytes` is how much shared memory a block may have. `product_types` are the
-    types that `mma.sync` multiplies in tiles of 16 rows and 8 columns. `has_stmatrix` and the like
+    types that `mma.sync` multiplies. `has_stmatrix` and the like
     say what instructions there are.
     """
 
@@ -108,19 +108,20 @@ class NvidiaTarget(NamedTuple):
         return f"nvidia-{self.architecture}-{self.ptx_feature}"
 
 
-_AMPERE_PRODUCTS = frozenset({"fp16", "bf16", "tf32", "fp64", "i8", "u8"})
+_TURING_PRODUCTS = frozenset({"fp16", "i8", "u8"})
+_AMPERE_PRODUCTS = _TURING_PRODUCTS | {"bf16", "tf32", "fp64"}
 _ADA_PRODUCTS = _AMPERE_PRODUCTS | {"fp8e4nv", "fp8e5"}
 _KIB = 1024
 
 # The shared memory of a block is a multiprocessor's less the kilobyte that the driver keeps
 # (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
-    NvidiaTarget("sm_75", (7, 5), "+ptx83", 64 * _KIB, frozenset()),
+    NvidiaTarget("sm_75", (7, 5), "+ptx83", 64 * _KIB, _TURING_PRODUCTS),
     NvidiaTarget("sm_80", (8, 0), "+ptx83", 163 * _KIB, _AMPERE_PRODUCTS),
     NvidiaTarget("sm_86", (8, 6), "+ptx83", 99 * _KIB, _AMPERE_PRODUCTS),
-    NvidiaTarget("sm_89", (8, 9), "+ptx83", 99 * _KIB, _ADA_PRODUCTS),
+    NvidiaTarget("sm_89", (8, 9), "+ptx84", 99 * _KIB, _ADA_PRODUCTS),
     NvidiaTarget(
-        "sm_90a", (9, 0), "+ptx83", 227 * _KIB, _ADA_PRODUCTS,
+        "sm_90a", (9, 0), "+ptx84", 227 * _KIB, _ADA_PRODUCTS,
         has_stmatrix=True, has_wgmma=True, has_tma=True,
     ),
     NvidiaTarget(

@@ -11,6 +11,7 @@ from tilewright.passes.pipeline import PASSES, PREPARE_FOR_CPU, PREPARE_FOR_GPU
 from tilewright.passes.remove_assertions import remove_assertions
 
 FILES = sorted((Path(__file__).parent / "golden").glob("*.ir"))
+
 # A pass that runs twice has a second name, and its function the first.
 FUNCTIONS = {p.function for p in (*PASSES, *PREPARE_FOR_CPU, *PREPARE_FOR_GPU)} | {
     remove_assertions

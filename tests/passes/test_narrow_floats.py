@@ -13,6 +13,7 @@ from tilewright.ir.core import Block, Function, Param
 from tilewright.ir.types import DTYPES, PointerType, TileType
 from tilewright.passes.legalize_casts import legalize_casts
 from tilewright.passes.legalize_narrow_floats import legalize_narrow_floats
+from tilewright.passes.widen_products import widen_products
 
 FP8 = ["fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15"]
 NARROW = ["fp16", "bf16", *FP8]
@@ -37,7 +38,7 @@ def unary(op, type_, *fields, **attributes):
 
 
 def legalize(function):
-    legal = legalize_casts(legalize_narrow_floats(function))
+    legal = legalize_casts(legalize_narrow_floats(widen_products(function)))
     check_is_legal(legal)
     return legal
 

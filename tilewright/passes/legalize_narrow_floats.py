@@ -2,7 +2,7 @@
 
 No target computes in all of these formats, and the meaning of an op on them is to compute in fp32
 and round once (`Elementwise.evaluate`). Afterwards their values only move: through memory, shape
-ops, `Select`, control flow, atomics, and as operands of `Dot` (fp8 widened to fp16, exactly).
+ops, `Select`, control flow, atomics, and into and out of `Dot`, which takes them as they are.
 
     %z = add %x, %y : bf16[64]   →   %a = cast %x : fp32[64]
                                      %b = cast %y : fp32[64]
@@ -17,7 +17,6 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops.convert import Cast
 from tilewright.ops.elementwise import Elementwise, has_narrow_operand
-from tilewright.ops.matmul import Dot
 from tilewright.ops.numerics import is_narrow_float
 from tilewright.ops.program import Print
 from tilewright.ops.reduce import Sort
@@ -44,8 +43,6 @@ def _legalize(op: Op, emit: Emit) -> Value | tuple[Value, ...] | None:
             return _sort(op, emit)
         case Print(hex=False):
             return emit(op.rebuild(lambda v: _widen(v, emit))).results
-        case Dot():
-            return _dot(op, emit)
     return None
 
 
@@ -66,21 +63,6 @@ def _sort(op: Sort, emit: Emit) -> Value:
         upper = result.cast("fp16").bitcast("u16") >> 8
         return upper.cast("u8").bitcast(name).value
     return result.cast(name).value
-
-
-def _dot(op: Dot, emit: Emit) -> Value | None:
-    """Products of fp8 become products of fp16; a narrow accumulator becomes an fp32 one."""
-
-    def operand(x: Value) -> Value:
-        if isinstance(x.type.element, DType) and x.type.element.is_fp8():
-            return emit(Cast(x, DTYPES["fp16"]))
-        return x
-
-    a, b, acc = operand(op.a), operand(op.b), _widen(op.acc, emit)
-    if (a, b, acc) == (op.a, op.b, op.acc):
-        return None
-    dot = emit(Dot(a, b, acc, op.input_precision, op.max_num_imprecise_acc))
-    return _cast_to(op, dot, emit)
 
 
 def _cast_to(op: Op, result: Value, emit: Emit) -> Value:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 
 from tilewright import env
@@ -29,6 +30,8 @@ from tilewright.passes.remove_dead import remove_dead
 from tilewright.passes.scalarize_inductions import scalarize_inductions
 from tilewright.passes.simplify import simplify
 from tilewright.passes.step import Observer, Step
+from tilewright.passes.widen_products import widen_products
+from tilewright.target import NvidiaTarget
 
 __all__ = [
     "PASSES", "PREPARE_FOR_CPU", "PREPARE_FOR_GPU", "Pass", "optimize", "prepare_for_cpu",
@@ -88,6 +91,12 @@ def _preparation(
         Pass("scalarize_inductions", scalarize_inductions),
         Pass("fold_dot_accumulator", fold_dot_accumulator),
         *before_expanding,
+        Pass(
+            "widen_products",
+            widen_products,
+            after={"fold_dot_accumulator": "a widened product is rounded before it is added"},
+            optional=False,
+        ),
         Pass("legalize_narrow_floats", legalize_narrow_floats, optional=False),
         Pass(
             "expand_math",
@@ -99,6 +108,7 @@ def _preparation(
             "legalize_casts",
             legalize,
             after={
+                "widen_products": "what is widened is cast",
                 "legalize_narrow_floats": "narrow arithmetic becomes casts",
                 "expand_math": "expansions use casts",
             },
@@ -123,7 +133,7 @@ _FUSE = Pass(
     after={"fold_dot_accumulator": "a scaled product is no accumulator any more"},
 )
 PREPARE_FOR_GPU = _preparation(expand_math_for_gpu, legalize_casts_for_gpu, _FUSE)
-"""What GPU targets run afterwards."""
+"""What GPU targets run afterwards; `widen_products` by what the target multiplies."""
 
 
 def _check_order(passes: Sequence[Pass]) -> None:
@@ -152,13 +162,22 @@ def prepare_for_cpu(function: Function, *, observers: Sequence[Observer] = ()) -
 
 
 def prepare_for_gpu(
-    function: Function, *, fuses: bool = True, observers: Sequence[Observer] = ()
+    function: Function,
+    target: NvidiaTarget,
+    *,
+    fuses: bool = True,
+    observers: Sequence[Observer] = (),
 ) -> Function:
-    """Run the passes that lead from an optimized function to what GPU targets generate.
+    """Run the passes that lead from an optimized function to what a GPU target generates.
 
     `fuses` says whether a product and a sum may be rounded once.
     """
-    passes = [step for step in PREPARE_FOR_GPU if fuses or step is not _FUSE]
+    widen = partial(widen_products, types=target.product_types)
+    passes = [
+        replace(step, function=widen) if step.function is widen_products else step
+        for step in PREPARE_FOR_GPU
+        if fuses or step is not _FUSE
+    ]
     return run_passes(function, passes, "prepare_for_gpu", observers)
 
 

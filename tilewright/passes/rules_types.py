@@ -33,7 +33,9 @@ def cast(op: Op, make: Make) -> Value | None:
     match op:
         case Cast(x, to) if x.type.element is to and is_unsaturated(x):  # (T) x → x where x: T
             return x
-        case Cast(Cast(x, middle), to, rounding) if _passes_through(x, middle, to):
+        case Cast(Cast(x, middle), to, rounding) if _passes_through(x, middle, to) and _rounds(
+            x, rounding
+        ):
             return make(Cast(x, to, rounding))  # (T) (U) x → (T) x
     return None
 
@@ -53,6 +55,11 @@ def _passes_through(x: Value, middle: DType, to: DType) -> bool:
         and to.is_int()
         and to.primitive_bitwidth <= middle.primitive_bitwidth
     )
+
+
+def _rounds(x: Value, rounding: str) -> bool:
+    """Whether a conversion of `x` rounds so: only floats are rounded toward zero."""
+    return rounding == "rtne" or x.type.element.is_floating()
 
 
 def bitcast(op: Op, make: Make) -> Value | None:

@@ -145,7 +145,7 @@ class EmulatedKernel:
         self.request, self.target, self.options = asked, target, dict(options)
         function = build.tile_ir(asked)
         chosen = gpu_options.GpuOptions.among(options)
-        prepared = pipeline.prepare_for_gpu(function, fuses=chosen.enable_fp_fusion)
+        prepared = pipeline.prepare_for_gpu(function, target, fuses=chosen.enable_fp_fusion)
         self._ptx = nvidia.generate(prepared, target, chosen)
         self.num_warps = self._ptx.num_warps
         self.asm = {

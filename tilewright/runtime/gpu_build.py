@@ -74,7 +74,9 @@ def _lower(request: Request) -> LoweredForGpu:
         tell(to_text(function))
     with timed(request, "PTX"):
         kernel = generate(
-            prepare_for_gpu(function, fuses=options.enable_fp_fusion), target, options
+            prepare_for_gpu(function, target, fuses=options.enable_fp_fusion),
+            target,
+            options,
         )
     if env.debug_level() >= 5:
         tell(kernel.ptx)

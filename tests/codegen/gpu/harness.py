@@ -17,11 +17,10 @@ from tilewright.interpreter import interpret
 from tilewright.ir.core import Function
 from tilewright.passes.pipeline import optimize, prepare_for_gpu
 from tilewright.runtime.arguments import leaves, specialize
-from tilewright.target import NvidiaTarget, nvidia_target
+from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
-TARGETS = {
-    name: nvidia_target(*version) for name, version in {"a100": (8, 0), "h100": (9, 0)}.items()
-}
+ARCHITECTURES = {target.architecture: target for target in NVIDIA_TARGETS}
+TARGETS = {"a100": ARCHITECTURES["sm_80"], "h100": ARCHITECTURES["sm_90a"]}
 
 _OPTIONS = {field.name for field in fields(GpuOptions)}
 
@@ -30,7 +29,8 @@ def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[F
     """The optimised tile function of a call, and the values of its parameters."""
     definition = kernel
     by_name = dict(zip([p.name for p in definition.params], values, strict=False)) | constants
-    arguments = [specialize(p, by_name[p.name]) for p in definition.params]
+    given = [p for p in definition.params if p.name in by_name]
+    arguments = [specialize(p, by_name[p.name]) for p in given]
     traced = {a.name: a.specialization.traced for a in arguments}
     return optimize(trace(definition, traced)), [a.value for a in leaves(arguments)]
 
@@ -38,7 +38,8 @@ def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[F
 def compiled(function: Function, target: NvidiaTarget, **options: Any) -> PtxKernel:
     """The PTX of a tile function; assembled, where there is a ptxas, and free of spills."""
     chosen = GpuOptions(**options)
-    kernel = generate(prepare_for_gpu(function, fuses=chosen.enable_fp_fusion), target, chosen)
+    prepared = prepare_for_gpu(function, target, fuses=chosen.enable_fp_fusion)
+    kernel = generate(prepared, target, chosen)
     ptxas = find_ptxas()
     if ptxas is not None:
         found = assemble(kernel.ptx, target, ptxas)
@@ -74,7 +75,7 @@ def run_both(
             arrays = iter([v for v in own if isinstance(v, np.ndarray)])
             addresses = {v.ctypes.data for v in own if isinstance(v, np.ndarray)}
             passed = [next(arrays) if v in addresses else v for v in raw]
-            ptx = compiled(function, TARGETS[target], **options)
+            ptx = compiled(function, (TARGETS | ARCHITECTURES)[target], **options)
             report = emulate(ptx, shape, passed, races=races)
             assert not report.findings, report
         else:

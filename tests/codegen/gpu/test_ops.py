@@ -24,7 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 def _emulated(function, arrays):
-    kernel = generate(prepare_for_gpu(optimize(function)), harness.TARGETS["h100"])
+    target = harness.TARGETS["h100"]
+    kernel = generate(prepare_for_gpu(optimize(function), target), target)
     harness.emulate(kernel, (1, 1, 1), arrays)
 
 

@@ -10,12 +10,13 @@ from tilewright.codegen.code import Code, Element
 from tilewright.codegen.gpu.atomics import Atomics
 from tilewright.codegen.gpu.control import ControlFlow
 from tilewright.codegen.gpu.counting import count, sort_tile
-from tilewright.codegen.gpu.dot import MatrixMachine, multiply
+from tilewright.codegen.gpu.dot import multiply
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.reduce import reduce_tile
 from tilewright.codegen.gpu.scan import scan_tile
+from tilewright.codegen.gpu.warp_products import MatrixMachine
 from tilewright.codegen.gpu.warpgroup import WarpgroupMachine, multiply_by_warpgroups
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Unsupported

@@ -1,44 +1,25 @@
-"""Products: operands in the registers that the instruction reads, the sum in its accumulator."""
+"""Products: by matrix instructions, or by multiplying and adding element by element."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
-from typing import Protocol
-
 from tilewright import ops
 from tilewright.codegen.code import Code, Element, dtype, llvm_type
-from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.errors import Unsupported
-from tilewright.ir.core import Op, Value
+from tilewright.codegen.gpu.warp_products import MatrixMachine, multiply_by_warps
+from tilewright.ir.core import Value
 from tilewright.ir.types import DType
 from tilewright.layout import LinearLayout
 
-__all__ = ["MatrixMachine", "multiply"]
-
-_ROWS, _COLUMNS = 16, 8  # of the accumulator of one instruction
-
-
-class MatrixMachine(Protocol):
-    """Writes matrix instructions."""
-
-    def operand_word(self, element: str, word: str) -> str:
-        """Return a word of an operand as the instruction takes it."""
-
-    def multiply_add(
-        self, element: str, a: Sequence[str], b: Sequence[str], sums: Sequence[str]
-    ) -> list[str]:
-        """Return sums + a b for one instruction's fragments; `a` and `b` are words."""
+__all__ = ["multiply"]
 
 
 def multiply(puller: Puller, placement: Placement, machine: MatrixMachine, op: ops.Dot) -> None:
     """Write a product; its result lives in the layout of the accumulator."""
     plan = placement.product(op)
     if plan.element:
-        sums = _by_matrices(puller, machine, op, plan)
+        sums = multiply_by_warps(puller, machine, op, plan)
     else:
         sums = _by_elements(puller, op, plan)
     level = puller.code.level
@@ -46,47 +27,20 @@ def multiply(puller: Puller, placement: Placement, machine: MatrixMachine, op: o
     puller.residents[op] = Resident(plan.accumulator, elements)
 
 
-# -- matrix instructions --------------------------------------------------------------------------
-
-
-def _by_matrices(
-    puller: Puller, machine: MatrixMachine, op: ops.Dot, plan: ProductShape
-) -> list[str]:
-    """All tiles of the accumulator for a step along k, before the next step."""
-    prepare = functools.partial(machine.operand_word, plan.element)
-    a = Fragments(puller, op.a, plan.a, (_ROWS, plan.depth), prepare)
-    b = Fragments(puller, op.b, plan.b, (plan.depth, _COLUMNS), prepare)
-    sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
-    tiles = instruction_tiles(plan.accumulator, (_ROWS, _COLUMNS))
-    with puller.lazily():
-        for k in sorted({k for _, k in a.tiles}):
-            for (row, column), registers in tiles.items():
-                before = [sums[r] for r in registers]
-                new = machine.multiply_add(plan.element, a[row, k], b[k, column], before)
-                for register, text in zip(registers, new, strict=True):
-                    sums[register] = text
-    return sums
-
-
 # -- multiplying and adding -----------------------------------------------------------------------
 
 
 def _by_elements(puller: Puller, op: ops.Dot, plan: ProductShape) -> list[str]:
-    """Sum up along k in the type of the accumulator, in fp32 at least."""
-    code, kind = puller.code, dtype(op.acc.type.element)
-    wide = "float" if kind.name == "fp16" else llvm_type(kind)
+    """Sum up along k in the type of the accumulator."""
+    wide = llvm_type(op.acc.type.element)
     sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
-    if kind.name == "fp16":
-        sums = [code.assign(f"fpext half {text} to float") for text in sums]
     places = [plan.accumulator(register=r).values() for r in range(len(sums))]
     a, b = _WideOperand(puller, op.a, plan.a, wide), _WideOperand(puller, op.b, plan.b, wide)
     with puller.lazily():
         for k in range(op.a.shape[-1]):
             for register, (*batch, row, column) in enumerate(places):
                 x, y = a[(*batch, row, k)], b[(*batch, k, column)]
-                sums[register] = _multiply_add(code, wide, x, y, sums[register])
-    if kind.name == "fp16":
-        return [code.assign(f"fptrunc float {text} to half") for text in sums]
+                sums[register] = _multiply_add(puller.code, wide, x, y, sums[register])
     return sums
 
 
@@ -112,12 +66,12 @@ class _WideOperand:
         if place not in self._texts:
             element = self.puller.pull(self.value, self.layout, self._registers[place])
             kind = dtype(self.value.type.element)
-            text = _widened(self.puller.code, element.text, kind, self.wide, self.value)
+            text = _widened(self.puller.code, element.text, kind, self.wide)
             self._texts[place] = text
         return self._texts[place]
 
 
-def _widened(code: Code, text: str, kind: DType, wide: str, value: Value) -> str:
+def _widened(code: Code, text: str, kind: DType, wide: str) -> str:
     source = llvm_type(kind)
     if source == wide:
         return text
@@ -126,12 +80,5 @@ def _widened(code: Code, text: str, kind: DType, wide: str, value: Value) -> str
         return code.assign(f"bitcast i32 {upper} to float")
     if kind.name == "fp16":
         return code.assign(f"fpext half {text} to {wide}")
-    if kind.is_floating():
-        location = value.location if isinstance(value, Op) else None
-        raise Unsupported(
-            f"a product of {kind} on this GPU",
-            location=location,
-            hint="convert the operands to fp16 before the product",
-        )
     extend = "sext" if kind.is_int_signed() else "zext"
     return code.assign(f"{extend} {source} {text} to {wide}")

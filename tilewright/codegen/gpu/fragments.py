@@ -2,54 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.words import to_words
 from tilewright.ir.core import Value
+from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, register_copies
 
-__all__ = ["Fragments", "instruction_tiles"]
+__all__ = ["Corner", "Fragments", "instruction_tiles", "packed"]
 
 _WORD_BITS = 32
 
 
-def instruction_tiles(
-    layout: LinearLayout, tile: tuple[int, int]
-) -> dict[tuple[int, int], list[int]]:
+Corner = tuple[int, ...]
+"""Where a tile of one instruction starts: batch axes, row, column."""
+
+
+def instruction_tiles(layout: LinearLayout, tile: tuple[int, int]) -> dict[Corner, list[int]]:
     """Return the registers of each tile of one instruction, in the order of the layout."""
-    tiles: dict[tuple[int, int], list[int]] = {}
+    tiles: dict[Corner, list[int]] = {}
     for register, first in enumerate(register_copies(layout)):
         if register == first:
-            row, column = layout(register=register).values()
-            corner = row // tile[0] * tile[0], column // tile[1] * tile[1]
+            *batch, row, column = layout(register=register).values()
+            corner = (*batch, row // tile[0] * tile[0], column // tile[1] * tile[1])
             tiles.setdefault(corner, []).append(register)
     return tiles
 
 
-def _unchanged(word: str) -> str:
-    return word
-
-
 class Fragments:
-    """The words of an operand for each instruction, written when they are first asked for.
-
-    `prepare` makes a word of the tile one that the instruction takes.
-    """
+    """The words of an operand for each instruction, written when they are first asked for."""
 
     def __init__(
-        self,
-        puller: Puller,
-        value: Value,
-        layout: LinearLayout,
-        tile: tuple[int, int],
-        prepare: Callable[[str], str] = _unchanged,
+        self, puller: Puller, value: Value, layout: LinearLayout, tile: tuple[int, int]
     ) -> None:
-        self.puller, self.value, self.layout, self.prepare = puller, value, layout, prepare
+        self.puller, self.value, self.layout = puller, value, layout
         self.tiles = instruction_tiles(layout, tile)
-        self._words: dict[tuple[int, int], list[str]] = {}
+        self._words: dict[Corner, list[str]] = {}
 
-    def __getitem__(self, corner: tuple[int, int]) -> list[str]:
+    def __getitem__(self, corner: Corner) -> list[str]:
         if corner not in self._words:
             self._words[corner] = self._pack(self.tiles[corner])
         return self._words[corner]
@@ -60,11 +52,12 @@ class Fragments:
             self[corner]
 
     def _pack(self, registers: list[int]) -> list[str]:
-        kind = self.value.type.element
         texts = [self.puller.pull(self.value, self.layout, r).text for r in registers]
-        packed = max(1, _WORD_BITS // kind.primitive_bitwidth)
-        words = []
-        for first in range(0, len(texts), packed):
-            (word,) = to_words(self.puller.code, texts[first : first + packed], kind, _WORD_BITS)
-            words.append(self.prepare(word))
-        return words
+        return packed(self.puller.code, texts, self.value.type.element)
+
+
+def packed(code: Code, texts: Sequence[str], kind: ElementType) -> list[str]:
+    """Return elements as words of 32 bits."""
+    count = max(1, _WORD_BITS // kind.primitive_bitwidth)
+    groups = (texts[first : first + count] for first in range(0, len(texts), count))
+    return [to_words(code, group, kind, _WORD_BITS)[0] for group in groups]

@@ -13,7 +13,8 @@ from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.nvidia.arithmetic import PTX_RULES
-from tilewright.codegen.nvidia.instructions import ATTRIBUTES, PtxMachine
+from tilewright.codegen.nvidia.assembly import ATTRIBUTES
+from tilewright.codegen.nvidia.instructions import PtxMachine
 from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.uses import Uses
 from tilewright.errors import InternalError, Unsupported

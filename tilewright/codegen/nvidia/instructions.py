@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.code import Code
+from tilewright.codegen.nvidia.assembly import READS, WRITES, structure
 from tilewright.codegen.nvidia.asynchronous import AsynchronousInstructions
+from tilewright.codegen.nvidia.matrix import MatrixInstructions
 from tilewright.target import NvidiaTarget
 
-__all__ = ["ATTRIBUTES", "PtxMachine"]
+__all__ = ["PtxMachine"]
 
 _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
-_READS, _WRITES, _PURE, _TOGETHER = "#1", "#2", "#3", "#4"  # see `ATTRIBUTES`
-ATTRIBUTES = """\
-attributes #1 = { nounwind memory(read) }
-attributes #2 = { nounwind }
-attributes #3 = { nounwind memory(none) }
-attributes #4 = { nounwind convergent memory(none) }
-attributes #5 = { nounwind convergent }
-"""
 
 
-class PtxMachine(AsynchronousInstructions):
+class PtxMachine(MatrixInstructions, AsynchronousInstructions):
     """Writes instructions for one NVIDIA architecture."""
 
     def __init__(self, code: Code, target: NvidiaTarget) -> None:
@@ -81,7 +75,7 @@ class PtxMachine(AsynchronousInstructions):
         constraints = [*([f"={kind}"] * count), *ties, "b", "l", "~{memory}"]
         inputs = self._inputs(word_bits, others)
         arguments = [*inputs, f"i1 {flag}", f"ptr addrspace(1) {address}"]
-        words = self._assembly(text, constraints, arguments, _held(word_bits), count, _READS)
+        words = self.assembly(text, constraints, arguments, _held(word_bits), count, READS)
         if word_bits == 8:
             return [self.code.assign(f"trunc i16 {word} to i8") for word in words]
         return words
@@ -105,7 +99,7 @@ class PtxMachine(AsynchronousInstructions):
         where = "r" if space == "shared" else "l"
         constraints = ["b", where, *([_CONSTRAINTS[bits]] * count), "~{memory}"]
         arguments = [f"i1 {flag}", f"{pointer} {address}", *self._inputs(bits, words)]
-        self._assembly(text, constraints, arguments, "void", 0, _WRITES)
+        self.assembly(text, constraints, arguments, "void", 0, WRITES)
 
     def _inputs(self, bits: int, words: Sequence[str]) -> list[str]:
         """Words as operands; there are no registers of 8 bits."""
@@ -117,13 +111,13 @@ class PtxMachine(AsynchronousInstructions):
         arguments = [f"ptr addrspace(1) {address}", f"i16 {expected}", f"i16 {new}"]
         constraints = ["=h", "l", "h", "h", "~{memory}"]
         text = "atom.relaxed.sys.global.cas.b16 $0, [$1], $2, $3;"
-        return self._assembly(text, constraints, arguments, "i16", 1, _WRITES)[0]
+        return self.assembly(text, constraints, arguments, "i16", 1, WRITES)[0]
 
     def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
         name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{_trans(transposed)}.b16.p3"
-        kind = "i32" if count == 1 else _structure("i32", count)
+        kind = "i32" if count == 1 else structure("i32", count)
         whole = self.code.call(kind, name, f"ptr addrspace(3) {address}")
-        return self._fields(whole, kind, count)
+        return self.fields(whole, kind, count)
 
     def store_matrices(self, address: str, words: Sequence[str], *, transposed: bool) -> None:
         count = len(words)
@@ -131,72 +125,10 @@ class PtxMachine(AsynchronousInstructions):
         arguments = ", ".join([f"ptr addrspace(3) {address}", *(f"i32 {w}" for w in words)])
         self.code.call("void", name, arguments)
 
-    # -- products ---------------------------------------------------------------------------------
-
-    def operand_word(self, element: str, word: str) -> str:
-        """Round an operand to what the instruction multiplies: tf32 is cut off otherwise."""
-        if element != "tf32":
-            return word
-        text = "cvt.rna.tf32.f32 $0, $1;"
-        return self._assembly(text, ["=r", "r"], [f"i32 {word}"], "i32", 1, _PURE)[0]
-
-    def multiply_add(
-        self, element: str, a: Sequence[str], b: Sequence[str], sums: Sequence[str]
-    ) -> list[str]:
-        """Write one `mma.sync` of 16 rows and 8 columns."""
-        names = {"i8": "s8", "u8": "u8", "fp16": "f16"}
-        depth = {"tf32": 8, "i8": 32, "u8": 32}.get(element, 16)
-        kind = names.get(element, element)
-        result = "s32" if element in {"i8", "u8"} else "f32"
-        held, letter = ("i32", "r") if result == "s32" else ("float", "f")
-        d, c = (_list(start, 4) for start in (0, 10))
-        text = (
-            f"mma.sync.aligned.m16n8k{depth}.row.col.{result}.{kind}.{kind}.{result} "
-            f"{d}, {_list(4, 4)}, {_list(8, 2)}, {c};"
-        )
-        constraints = [f"={letter}"] * 4 + ["r"] * 6 + [letter] * 4
-        arguments = [*(f"i32 {w}" for w in (*a, *b)), *(f"{held} {s}" for s in sums)]
-        return self._assembly(text, constraints, arguments, held, 4, _TOGETHER)
-
-    # -- inline assembly --------------------------------------------------------------------------
-
-    def _assembly(
-        self,
-        text: str,
-        constraints: Sequence[str],
-        arguments: Sequence[str],
-        kind: str,
-        results: int,
-        attributes: str,
-    ) -> list[str]:
-        returned = "void" if not results else kind if results == 1 else _structure(kind, results)
-        effect = "sideeffect " if attributes == _WRITES else ""
-        call = (
-            f'call {returned} asm {effect}"{text}", "{",".join(constraints)}"'
-            f"({', '.join(arguments)}) {attributes}"
-        )
-        if not results:
-            self.code.line(call)
-            return []
-        return self._fields(self.code.assign(call), returned, results)
-
-    def _fields(self, whole: str, kind: str, count: int) -> list[str]:
-        if count == 1:
-            return [whole]
-        return [self.code.assign(f"extractvalue {kind} {whole}, {i}") for i in range(count)]
-
 
 def _held(bits: int) -> str:
     """The type of the register that holds a word."""
     return f"i{max(16, bits)}"
-
-
-def _list(start: int, count: int) -> str:
-    return f"{{{', '.join(f'${start + i}' for i in range(count))}}}"
-
-
-def _structure(kind: str, count: int) -> str:
-    return f"{{ {', '.join([kind] * count)} }}"
 
 
 def _trans(transposed: bool) -> str:
