@@ -5,6 +5,9 @@ left alone. What later passes write is not fused: they count on separate roundin
 
     %p = mul %x, %y : fp32      →   %s = fma %x, %y, %z : fp32
     %s = add %p, %z : fp32
+
+A product that is summed over an axis becomes `fma(x, y, -0.0)`, which is the same number: a target
+may put the sum so far in the place of the -0.0.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tilewright.ir.builder import Emit, rewrite
+from tilewright.ir.builder import Emit, rewrite, with_fields
 from tilewright.ir.core import Block, Function, Op, Value
 from tilewright.ops.elementwise import Add, Fma, Mul, Neg, Sub
+from tilewright.ops.reduce import Reduce
+from tilewright.ops.shape import Full
 
-__all__ = ["fuse_multiply_adds"]
+__all__ = ["fuse_multiply_adds", "is_sum"]
 
 _FUSED = frozenset({"fp32", "fp64"})
 
@@ -31,7 +36,7 @@ def fuse_multiply_adds(function: Function) -> Function:
     counts = (uses[op] for op in _as_rewritten(function.body))
     single: set[Value] = set()
 
-    def rule(op: Op, emit: Emit) -> Value | None:
+    def rule(op: Op, emit: Emit) -> Value | tuple[Value, ...] | None:
         is_single = next(counts) == 1
         match op:
             case Mul() if is_single and getattr(op.type.element, "name", "") in _FUSED:
@@ -44,9 +49,22 @@ def fuse_multiply_adds(function: Function) -> Function:
                 return emit(Fma(x, y, emit(Neg(z))))
             case Sub(z, Mul(x, y) as product) if product in single:
                 return emit(Fma(emit(Neg(x)), y, z))
+            case Reduce((Mul(x, y) as product,)) if product in single and is_sum(op.combine):
+                nothing = emit(Full(-0.0, product.type))
+                return emit(with_fields(op, inputs=(emit(Fma(x, y, nothing)),))).results
         return None
 
     return rewrite(function, rule)
+
+
+def is_sum(combine: Block) -> bool:
+    """Whether a combine function adds its two parameters."""
+    return (
+        len(combine.ops) == 1
+        and isinstance(combine.ops[0], Add)
+        and set(combine.ops[0].operands) == set(combine.params)
+        and combine.yields == (combine.ops[0],)
+    )
 
 
 def _as_rewritten(block: Block) -> Iterator[Op]:

@@ -26,7 +26,12 @@ from tilewright.codegen.gpu.remainder import remainder
 from tilewright.codegen.gpu.shared import Shared
 from tilewright.codegen.gpu.shared_area import SharedArea
 from tilewright.codegen.gpu.shared_tile import SharedTile
-from tilewright.codegen.gpu.threads import Threads, register_offset, thread_columns
+from tilewright.codegen.gpu.threads import (
+    Threads,
+    constant_runs,
+    register_offset,
+    thread_columns,
+)
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
 from tilewright.codegen.gpu.words import from_words, moved_bits
 from tilewright.codegen.uses import Uses
@@ -34,6 +39,7 @@ from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
 from tilewright.ir.types import PointerType
 from tilewright.layout import LinearLayout, Rename, plan_conversion, register_copies
+from tilewright.ops.elementwise import Elementwise
 from tilewright.ops.memory import pointee as pointee_of
 
 __all__ = ["Puller", "Resident"]
@@ -60,6 +66,7 @@ class Puller:
         self.tiles: dict[Value, SharedTile] = {}
         self._staged: dict[tuple[Value, LinearLayout], Staged | None] | None = None
         self._pulled: dict[Value, list[LinearLayout]] = {}
+        self._constant_over: dict[Value, tuple[int, ...]] = {}
 
     # -- elements of values -----------------------------------------------------------------------
 
@@ -77,12 +84,21 @@ class Puller:
         if not value.shape:
             return self.scalar(value)
         register = register_copies(layout)[register]
+        if isinstance(value, Elementwise):
+            register = constant_runs(layout, self._constancies(value))[register]
         key = (value, layout, register)
         known = self.code.lookup(key)
         if known is None:
             with self.code.at(_place(value)):
                 known = self.code.remember(key, self._element(value, layout, register))
         return known
+
+    def _constancies(self, value: Value) -> tuple[int, ...]:
+        """Over how many aligned elements along each axis a tile does not change."""
+        if value not in self._constant_over:
+            found = (self.uses.facts.constancy(value, axis) for axis in range(len(value.shape)))
+            self._constant_over[value] = tuple(count & -count for count in found)
+        return self._constant_over[value]
 
     def pull_all(self, value: Value, layout: LinearLayout) -> tuple[Element, ...]:
         """Return the elements of all registers."""

@@ -13,10 +13,12 @@ from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, reduction_steps
 from tilewright.layout.blocked import slice_of
 from tilewright.layout.reduction import Partner
+from tilewright.passes.fuse_multiply_adds import is_sum
 
 __all__ = ["reduce_tile"]
 
 Parts = list[Element]  # one element for each input of the reduction
+_CHAINED_STEPS = 3  # sums of up to 8 products are chains: enough of them run side by side
 
 
 def reduce_tile(puller: Puller, placement: Placement, op: ops.Reduce) -> None:
@@ -31,10 +33,22 @@ class _Reduction:
         self.code = puller.code
         self.slice = slice_of(layout, op.axis)
         self.neutral = identity(op.combine)
+        self.products = self._products()
         steps = sorted(reduction_steps(layout, op.axis), key=self._distance)
         self.register_steps = [s for s in steps if not s.lane and not s.warp]
         self.lane_steps = [s for s in steps if s.lane and not s.warp]
         self.warp_steps = [s for s in steps if s.warp]
+
+    def _products(self) -> ops.Fma | None:
+        """The inputs, if they are products to be summed: see `fuse_multiply_adds`."""
+        (products, *more) = self.op.inputs
+        size = products.shape[self.op.axis]
+        if more or size & size - 1 or not is_sum(self.op.combine):
+            return None
+        match products:
+            case ops.Fma(_, _, ops.Full(value=0.0)):
+                return products
+        return None
 
     def _distance(self, step: Partner) -> int:
         """How far apart along the axis the elements are that a step combines."""
@@ -79,6 +93,8 @@ class _Reduction:
         """Halves first, so that few partial results are alive and chains are short."""
 
         def total(step: int, place: int) -> Parts:
+            if self.products is not None and step <= _CHAINED_STEPS:
+                return [self._sum_of_products(self.products, step, place)]
             if not step:
                 return self._inputs(place)
             mask = self.register_steps[step - 1].register
@@ -87,6 +103,18 @@ class _Reduction:
             return self._combine(*parts, self._begins_inside(0, self._along(far)))
 
         return total(len(self.register_steps), register)
+
+    def _sum_of_products(self, products: ops.Fma, step: int, register: int) -> Element:
+        """Sum up by multiply-adds, in a chain."""
+        places = [register]
+        for done in self.register_steps[:step]:
+            places += [place ^ done.register for place in places]
+        whole: Element | None = None
+        for place in sorted(places, key=self._along):
+            x, y, nothing = (self.puller.pull(v, self.layout, place) for v in products.operands)
+            whole = self.puller.apply(products, [x, y, whole or nothing])
+        assert whole is not None
+        return whole
 
     def _along(self, register: int) -> int:
         return register_offset(self.layout, self.op.axis, register)

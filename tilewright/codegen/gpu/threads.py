@@ -15,7 +15,7 @@ from tilewright.codegen.code import Code, Element
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.layout.linear import LinearLayout
 
-__all__ = ["Threads", "register_offset", "thread_columns"]
+__all__ = ["Threads", "constant_runs", "register_offset", "thread_columns"]
 
 
 @lru_cache(maxsize=4096)
@@ -29,6 +29,26 @@ def thread_columns(layout: LinearLayout, axis: int) -> tuple[int, ...]:
 def register_offset(layout: LinearLayout, axis: int, register: int) -> int:
     """Return what a register adds to a coordinate."""
     return layout(register=register)[f"dim{axis}"] if register else 0
+
+
+@lru_cache(maxsize=4096)
+def constant_runs(layout: LinearLayout, runs: tuple[int, ...]) -> tuple[int, ...]:
+    """Return for each register the first one that holds the same of a tile constant over `runs`.
+
+    `runs` are powers of two, one for each axis: elements are equal whose coordinates differ only
+    within an aligned run.
+    """
+    registers = range(layout.input_size("register"))
+    first: dict[tuple[int, ...], int] = {}
+    return tuple(
+        first.setdefault(
+            tuple(
+                register_offset(layout, axis, register) & -run for axis, run in enumerate(runs)
+            ),
+            register,
+        )
+        for register in registers
+    )
 
 
 class Threads:
