@@ -26,6 +26,7 @@ from tilewright.passes.hoist_invariants import hoist_invariants
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.legalize_casts import legalize_casts, legalize_casts_for_gpu
 from tilewright.passes.legalize_narrow_floats import legalize_narrow_floats
+from tilewright.passes.multiply_wide import multiply_wide
 from tilewright.passes.remove_dead import remove_dead
 from tilewright.passes.scalarize_inductions import scalarize_inductions
 from tilewright.passes.simplify import simplify
@@ -84,13 +85,15 @@ PASSES: tuple[Pass, ...] = (
 def _preparation(
     expand: Callable[[Function], Function],
     legalize: Callable[[Function], Function],
-    *before_expanding: Pass,
+    *,
+    early: Sequence[Pass] = (),
+    late: Sequence[Pass] = (),
 ) -> tuple[Pass, ...]:
     return (
         Pass("expand_descriptors", expand_descriptors, optional=False),
         Pass("scalarize_inductions", scalarize_inductions),
         Pass("fold_dot_accumulator", fold_dot_accumulator),
-        *before_expanding,
+        *early,
         Pass(
             "widen_products",
             widen_products,
@@ -114,6 +117,7 @@ def _preparation(
             },
             optional=False,
         ),
+        *late,
         Pass(
             "simplify_legal",
             simplify,
@@ -132,7 +136,14 @@ _FUSE = Pass(
     fuse_multiply_adds,
     after={"fold_dot_accumulator": "a scaled product is no accumulator any more"},
 )
-PREPARE_FOR_GPU = _preparation(expand_math_for_gpu, legalize_casts_for_gpu, _FUSE)
+_MULTIPLY_WIDE = Pass(
+    "multiply_wide",
+    multiply_wide,
+    after={"legalize_casts": "products of narrow integers are products of u32 by then"},
+)
+PREPARE_FOR_GPU = _preparation(
+    expand_math_for_gpu, legalize_casts_for_gpu, early=[_FUSE], late=[_MULTIPLY_WIDE]
+)
 """What GPU targets run afterwards; `widen_products` by what the target multiplies."""
 
 

@@ -422,34 +422,3 @@ def test_registers_of_a_thread_are_limited_by_an_option():
     function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
     ptx = harness.compiled(function, harness.TARGETS["h100"], maxnreg=40).ptx
     assert ".maxnreg 40" in ptx
-
-
-@tw.jit
-def scaled_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
-    at = tl.arange(0, N)
-    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
-    tl.store(out_ptr + at, (x * y - x) / tl.exp(y))
-
-
-@pytest.mark.parametrize("fuses", [False, True])
-def test_arithmetic_is_that_of_the_hardware(fuses):
-    x, y = numbers(128), numbers(128, seed=1)
-    function, _ = harness.lowered(scaled_kernel, [x, y, x], {"N": 128})
-    ptx = harness.compiled(function, harness.TARGETS["h100"], enable_fp_fusion=fuses).ptx
-    assert ptx.count("fma.rn.f32") == fuses
-    assert ptx.count("ex2.approx.ftz.f32") == 1
-    assert ptx.count("div.full.f32") == 1
-    values = [x, y, np.zeros_like(x)]
-    check(scaled_kernel, (1,), values, N=128, enable_fp_fusion=fuses, tolerance=1e-5)
-
-
-def test_division_is_correctly_rounded_on_request():
-    x = numbers(128)
-    function, _ = harness.lowered(exact_quotient_kernel, [x, x], {"N": 128})
-    assert "div.rn.f32" in harness.compiled(function, harness.TARGETS["h100"]).ptx
-
-
-@tw.jit
-def exact_quotient_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, N))
-    tl.store(out_ptr + tl.arange(0, N), tl.div_rn(x, x + 2))

@@ -42,9 +42,7 @@ def constant_runs(layout: LinearLayout, runs: tuple[int, ...]) -> tuple[int, ...
     first: dict[tuple[int, ...], int] = {}
     return tuple(
         first.setdefault(
-            tuple(
-                register_offset(layout, axis, register) & -run for axis, run in enumerate(runs)
-            ),
+            tuple(register_offset(layout, axis, register) & -run for axis, run in enumerate(runs)),
             register,
         )
         for register in registers

@@ -30,7 +30,24 @@ def _div(o: Operands, op: ops.Div) -> str:
     if op.exact or o.element.name != "fp32":
         return RULES[ops.Div](o, op)
     x, y = o.texts
+    if isinstance(op.y, ops.Broadcast):
+        return _by_reciprocal(o, x, y)
     return o.code.call("float", "llvm.nvvm.div.full", f"float {x}, float {y}", o.level)
+
+
+def _by_reciprocal(o: Operands, x: str, y: str) -> str:
+    """Divide by what other elements are divided by too: only two products are their own.
+
+    Where the reciprocal would be infinite or subnormal both sides are scaled first.
+    """
+    magnitude = o.intrinsic("fabs", y)
+    is_large = o.compare("ogt", magnitude, o.constant(2.0**126))
+    is_small = o.compare("olt", magnitude, o.constant(2.0**-126))
+    scale = o.select(is_large, o.constant(0.25), o.constant(1.0))
+    scale = o.select(is_small, o.constant(2.0**24), scale)
+    divisor = o.binary("fmul", y, scale)
+    inverse = o.code.call("float", "llvm.nvvm.rcp.approx.ftz.f", f"float {divisor}", o.level)
+    return o.binary("fmul", o.binary("fmul", x, scale), inverse)
 
 
 def _cast(o: Operands, op: ops.Cast) -> str:
