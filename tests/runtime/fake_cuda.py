@@ -29,6 +29,7 @@ _SIGNATURES = {
     "cuGetErrorString": [c_int, c_void_p],
     "cuDeviceGet": [c_void_p, c_int],
     "cuDeviceGetAttribute": [c_void_p, c_int, c_int],
+    "cuDeviceGetName": [c_void_p, c_int, c_int],
     "cuDevicePrimaryCtxRetain": [c_void_p, c_int],
     "cuCtxGetCurrent": [c_void_p],
     "cuCtxSetCurrent": [c_void_p],
@@ -40,13 +41,14 @@ _SIGNATURES = {
     "cuEventCreate": [c_void_p, c_uint],
     "cuEventRecord": [c_void_p, c_void_p],
     "cuEventSynchronize": [c_void_p],
-    "cuEventElapsedTime_v2": [c_void_p, c_void_p, c_void_p],
+    "cuEventElapsedTime": [c_void_p, c_void_p, c_void_p],
     "cuEventDestroy_v2": [c_void_p],
     "cuMemAlloc_v2": [c_void_p, c_size_t],
     "cuMemFree_v2": [c_uint64],
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
     "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
-    "cuMemcpyDtoDAsync_v2": [c_uint64, c_uint64, c_size_t, c_void_p],
+    "cuMemcpyDtoD_v2": [c_uint64, c_uint64, c_size_t],
+    "cuMemsetD8_v2": [c_uint64, ctypes.c_ubyte, c_size_t],
     "cuMemsetD8Async": [c_uint64, ctypes.c_ubyte, c_size_t, c_void_p],
     "cuModuleLoadDataEx": [c_void_p, c_void_p, c_uint, c_void_p, c_void_p],
     "cuModuleUnload": [c_void_p],
@@ -94,7 +96,8 @@ class FakeDriver:
     """The functions of a driver, as ctypes makes them of Python methods.
 
     `failures` maps names of functions to the code that they answer from now on; `log` is what the
-    assembler says; `runs` is whether launches are emulated.
+    assembler says; `runs` is whether launches are emulated. By the events' clock a launch takes
+    `milliseconds`, or what `milliseconds_of` has for its number of threads.
     """
 
     capability: tuple[int, int] = (9, 0)
@@ -115,6 +118,7 @@ class FakeDriver:
     capturing: bool = False
     clock: float = 0.0
     milliseconds: float = 1.0
+    milliseconds_of: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self):
         self._logs = [0, 0]
@@ -157,6 +161,9 @@ class FakeDriver:
         facts = {75: self.capability[0], 76: self.capability[1], 38: 1 << 16}
         c_int.from_address(place).value = facts[attribute]
 
+    def _cuDeviceGetName(self, place, size, number):
+        ctypes.memmove(place, b"FAKE\0", 5)
+
     def _cuDevicePrimaryCtxRetain(self, place, number):
         c_void_p.from_address(place).value = _CONTEXTS + number
 
@@ -182,7 +189,7 @@ class FakeDriver:
     def _cuEventRecord(self, event, stream):
         self.events[event] = (stream or 0, self.clock)
 
-    def _cuEventElapsedTime_v2(self, place, first, second):
+    def _cuEventElapsedTime(self, place, first, second):
         ctypes.c_float.from_address(place).value = self.events[second][1] - self.events[first][1]
 
     # ---- memory
@@ -206,11 +213,12 @@ class FakeDriver:
 
     _cuMemcpyDtoH_v2 = _cuMemcpyHtoD_v2
 
-    def _cuMemcpyDtoDAsync_v2(self, target, source, size, stream):
-        ctypes.memmove(target, source, size)
+    _cuMemcpyDtoD_v2 = _cuMemcpyHtoD_v2
 
-    def _cuMemsetD8Async(self, address, value, size, stream):
+    def _cuMemsetD8_v2(self, address, value, size, stream=None):
         ctypes.memset(address, value, size)
+
+    _cuMemsetD8Async = _cuMemsetD8_v2
 
     def _cuPointerGetAttribute(self, place, attribute, address):
         for start, (data, number) in self.memory.items():
@@ -281,7 +289,7 @@ class FakeDriver:
             attributes, arguments, self.context,
         )  # fmt: skip
         self.launches.append(launch)
-        self.clock += self.milliseconds
+        self.clock += self.milliseconds_of.get(launch.block[0], self.milliseconds)
         if self.runs:
             buffers = [Buffer.of(data, hex(at)) for at, (data, _) in self.memory.items()]
             self.modules[module].launch(

@@ -291,11 +291,12 @@ def test_errors_of_earlier_kernels(arrays, fake_driver):
 
 
 def test_the_history_goes_round():
-    numbers = [history.register(f"kernel{i}") for i in range(20)]
+    numbers = [history.register(f"kernel{i}", i) for i in range(20)]
     before = history.launches()
     for number in numbers:
         history.note_launch(number)
     assert history.launches() == before + 20
+    assert history.last_gpu() == 19
     assert history.recent_names() == [f"kernel{i}" for i in range(19, 3, -1)]
 
 

@@ -172,7 +172,10 @@ def _view_tensor(tensor: Any, name: str) -> ArrayView:
             f"`{name}`: a sparse tensor has no single memory",
             hint="pass `.to_dense()`, or its indices and values apart",
         )
-    return ArrayView(dtype, tensor.data_ptr(), is_writable=True, array=tensor, gpu=gpu)
+    bounds = getattr(tensor, "extent", None)
+    return ArrayView(
+        dtype, tensor.data_ptr(), is_writable=True, array=tensor, gpu=gpu, bounds=bounds
+    )
 
 
 def _view_wrapper(wrapper: TensorWrapper, name: str) -> ArrayView:

@@ -150,8 +150,12 @@ class Autotuner:
 
     def _key(self, call: Call) -> tuple[Any, ...]:
         named = call.named
-        dtypes = (value.dtype for value in named.values() if hasattr(value, "dtype"))
-        return (*(named[name] for name in self.keys if name in named), *dtypes)
+        arrays = [value for value in named.values() if hasattr(value, "dtype")]
+        # What is best on one device says nothing about another.
+        place = getattr(arrays[0], "device", "cpu") if arrays else "cpu"
+        elsewhere = () if place == "cpu" else (place,)
+        dtypes = (array.dtype for array in arrays)
+        return (*(named[name] for name in self.keys if name in named), *dtypes, *elsewhere)
 
     def _tuned(self, call: Call, key: tuple[Any, ...]) -> Config:
         self._refuse_conflicts(call)
@@ -233,7 +237,7 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
         post_hook: `post_hook(arguments, exception=None)` after each trial launch.
         warmup: Milliseconds of trial launches that are not timed.
         rep: Milliseconds of trial launches that are timed.
-        use_cuda_graph: Accepted; it has no use on the CPU.
+        use_cuda_graph: Accepted; launches are timed by the GPU's own clock in any case.
         do_bench: `do_bench(launch, quantiles=...)` returns the quantiles of the time of `launch()`.
         cache_results: Keep the times on disk, an entry for each configuration, so that the next
             process need not tune.

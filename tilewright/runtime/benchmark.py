@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tilewright.runtime import history
+from tilewright.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from tilewright.runtime import cuda, gpu_timing
+else:
+    cuda = Deferred("tilewright.runtime.cuda")
+    gpu_timing = Deferred("tilewright.runtime.gpu_timing")
 
 __all__ = ["do_bench"]
 
@@ -31,8 +41,10 @@ def do_bench(
     """Return how long `fn()` takes, in milliseconds.
 
     It is called for about `warmup` milliseconds first, then timed again and again for about `rep`
-    milliseconds. With `quantiles` (fractions) these are returned, one as a number and several as a
-    list; otherwise what `return_mode` says: "mean", "median", "min", "max" or "all" (a list).
+    milliseconds: by the clock of the GPU where it starts work on one, with the cache of that one
+    written over before each run, else by the host's. With `quantiles` (fractions) these are
+    returned, one as a number and several as a list; otherwise what `return_mode` says: "mean",
+    "median", "min", "max" or "all" (a list).
     `grad_to_none` are tensors whose gradient is dropped before each call.
 
     Raises `ValueError` for another `return_mode`.
@@ -40,7 +52,36 @@ def do_bench(
     if return_mode not in _SUMMARIES:
         raise ValueError(f"return_mode is one of {', '.join(_SUMMARIES)}, not {return_mode!r}")
     tensors = list(grad_to_none or ())
+
+    def drop_gradients() -> None:
+        for tensor in tensors:
+            tensor.grad = None
+
     fn()
+    gpu = _gpu_of(fn)
+    if gpu is not None:
+        times = gpu_timing.GpuTimer(gpu).measure(fn, warmup, rep, drop_gradients)
+    else:
+        times = _host_times(fn, warmup, rep, drop_gradients)
+    if quantiles is not None:
+        found = [_quantile(sorted(times), fraction) for fraction in quantiles]
+        return found[0] if len(found) == 1 else found
+    return _SUMMARIES[return_mode](times)
+
+
+def _gpu_of(fn: Callable[[], Any]) -> cuda.Device | None:
+    """Return the GPU on which `fn()` starts work, None where it has all done when it returns."""
+    before = history.launches()
+    fn()
+    number = history.last_gpu()
+    if history.launches() != before and number is not None:
+        return cuda.device(number)
+    return gpu_timing.gpu_of_torch() if "torch" in sys.modules else None
+
+
+def _host_times(
+    fn: Callable[[], Any], warmup: float, rep: float, before: Callable[[], Any]
+) -> list[float]:
     started = time.perf_counter()
     for _ in range(_ESTIMATING_RUNS):
         fn()
@@ -49,15 +90,11 @@ def do_bench(
         fn()
     times = []
     for _ in range(max(1, int(rep / estimate))):
-        for tensor in tensors:
-            tensor.grad = None
+        before()
         started = time.perf_counter()
         fn()
         times.append((time.perf_counter() - started) * 1e3)
-    if quantiles is not None:
-        found = [_quantile(sorted(times), fraction) for fraction in quantiles]
-        return found[0] if len(found) == 1 else found
-    return _SUMMARIES[return_mode](times)
+    return times
 
 
 def _quantile(ordered: list[float], fraction: float) -> float:

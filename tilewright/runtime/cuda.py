@@ -19,8 +19,10 @@ from tilewright.target import NvidiaTarget, nvidia_target
 __all__ = [
     "Device",
     "Driver",
+    "Event",
     "Function",
     "Module",
+    "current_stream",
     "device",
     "device_of_address",
     "driver",
@@ -30,12 +32,14 @@ __all__ = [
 
 # Numbers of cuda.h.
 _SUCCESS = 0
+_NOT_READY = 600
 _MAJOR, _MINOR, _L2_BYTES = 75, 76, 38  # CU_DEVICE_ATTRIBUTE_*
 _INFO_LOG, _INFO_BYTES, _ERROR_LOG, _ERROR_BYTES = 3, 4, 5, 6  # CU_JIT_*
 _PTX = 1  # CU_JIT_INPUT_PTX
 _MOST_THREADS, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 0, 3, 4, 8  # CU_FUNC_ATTRIBUTE_*
 _ORDINARY_SHARED = 48 << 10
 _LOG_BYTES = 16 << 10
+_NAME_BYTES = 128
 _DEVICE_OF_POINTER = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _UNTIMED = 2  # CU_EVENT_DISABLE_TIMING
 
@@ -114,6 +118,12 @@ class Device:
     context: int
     target: NvidiaTarget
     l2_bytes: int
+    name: str = ""
+
+    @property
+    def description(self) -> str:
+        """What kind of GPU it is, with the driver."""
+        return f"{self.name};{self.target.fingerprint};driver={driver().version}"
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -146,14 +156,53 @@ class Device:
 
     def order(self, first: int, second: int) -> None:
         """Let what comes on a stream from now on wait for what is on another one."""
-        event, doing = c_void_p(), "ordering two streams"
+        event = Event(self, is_timed=False)
+        event.record(first)
         with self.active():
-            driver().call("cuEventCreate", byref(event), c_uint(_UNTIMED), doing=doing)
-            try:
-                driver().call("cuEventRecord", event, c_void_p(first), doing=doing)
-                driver().call("cuStreamWaitEvent", c_void_p(second), event, c_uint(0), doing=doing)
-            finally:
-                driver().library.cuEventDestroy_v2(event)
+            stream, doing = c_void_p(second), "ordering two streams"
+            driver().call("cuStreamWaitEvent", stream, event.handle, c_uint(0), doing=doing)
+
+    def is_idle(self, stream: int) -> bool:
+        """Whether all that was started on a stream has ended."""
+        with self.active():
+            code = driver().library.cuStreamQuery(c_void_p(stream))
+        if code != _NOT_READY:
+            driver().check(code, "asking for a stream")
+        return bool(code != _NOT_READY)
+
+
+class Event:
+    """A place on a stream, to wait for or to measure from."""
+
+    def __init__(self, gpu: Device, *, is_timed: bool = True) -> None:
+        self.gpu, self._driver = gpu, driver()
+        self.handle = c_void_p()
+        flags = c_uint(0 if is_timed else _UNTIMED)
+        with gpu.active():
+            self._driver.call("cuEventCreate", byref(self.handle), flags, doing="making an event")
+
+    def __del__(self) -> None:
+        if self.handle.value and not sys.is_finalizing():
+            with contextlib.suppress(Exception), self.gpu.active():
+                self._driver.library.cuEventDestroy_v2(self.handle)
+
+    def record(self, stream: int) -> None:
+        """Put it behind what is on a stream."""
+        with self.gpu.active():
+            self._driver.call(
+                "cuEventRecord", self.handle, c_void_p(stream), doing="recording an event"
+            )
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        """Return the time between two events that have come to pass."""
+        span = ctypes.c_float()
+        with self.gpu.active():
+            self._driver.call(
+                "cuEventElapsedTime",
+                *(byref(span), earlier.handle, self.handle),
+                doing="measuring",
+            )
+        return span.value
 
 
 def device(number: int) -> Device:
@@ -164,6 +213,14 @@ def device(number: int) -> Device:
             found = _State.devices.get(number) or _open(number)
             _State.devices[number] = found
     return found
+
+
+def current_stream(number: int) -> int:
+    """Return the stream on which PyTorch works on a GPU; the default one where it is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_stream(number).cuda_stream)
 
 
 def device_of_address(address: int) -> int:
@@ -195,7 +252,11 @@ def _open(number: int) -> Device:
         )
     # Kept until the process ends.
     driver().call("cuDevicePrimaryCtxRetain", byref(context), handle, doing=doing)
-    return Device(number, context.value or 0, target, facts[_L2_BYTES].value)
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    driver().call("cuDeviceGetName", name, c_int(_NAME_BYTES), handle, doing=doing)
+    return Device(
+        number, context.value or 0, target, facts[_L2_BYTES].value, name.value.decode("ascii")
+    )
 
 
 # ---- code ------------------------------------------------------------------------------------
@@ -297,7 +358,7 @@ class Function:
     def __init__(self, module: Module, handle: c_void_p, name: str, shared_bytes: int) -> None:
         self.module, self.name, self.shared_bytes = module, name, shared_bytes
         self.address = handle.value or 0
-        self.number = history.register(name)
+        self.number = history.register(name, module.gpu.number)
 
     @property
     def registers(self) -> int:

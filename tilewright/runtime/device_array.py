@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Sequence
-from ctypes import byref, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_size_t, c_ubyte, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tilewright.runtime import cuda
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.cuda import Device, driver
 
-__all__ = ["DeviceArray", "Memory"]
+__all__ = ["DeviceArray", "DeviceBytes", "Memory"]
 
 
 class Memory:
@@ -41,6 +41,49 @@ class Memory:
                 self._driver.library.cuMemFree_v2(c_uint64(self.address))
 
 
+class DeviceBytes:
+    """Bytes on a GPU, to be copied and filled once all that was launched there is done.
+
+    `owner` is what has to live as long.
+    """
+
+    def __init__(self, gpu: Device, address: int, size: int, owner: Any = None) -> None:
+        self.gpu, self.address, self.size, self.owner = gpu, address, size, owner
+
+    def give(self, target: np.ndarray[Any, Any]) -> None:
+        """Copy them to an array without gaps in this machine's memory."""
+        self._call("cuMemcpyDtoH_v2", c_void_p(target.ctypes.data), c_uint64(self.address))
+
+    def take(self, source: np.ndarray[Any, Any]) -> None:
+        """Copy them from an array without gaps in this machine's memory."""
+        self._call("cuMemcpyHtoD_v2", c_uint64(self.address), c_void_p(source.ctypes.data))
+
+    def copy(self) -> DeviceBytes:
+        """Return a copy on the same GPU."""
+        memory = Memory(self.gpu, self.size)
+        copy = DeviceBytes(self.gpu, memory.address, self.size, memory)
+        copy.copy_(self)
+        return copy
+
+    def copy_(self, source: DeviceBytes) -> None:
+        """Take as many bytes from elsewhere on the same GPU."""
+        self._call("cuMemcpyDtoD_v2", c_uint64(self.address), c_uint64(source.address))
+
+    def zero_(self) -> None:
+        """Set them all to 0."""
+        self._call("cuMemsetD8_v2", c_uint64(self.address), c_ubyte(0))
+
+    def _call(self, function: str, first: Any, second: Any) -> None:
+        doing = f"copying {self.size} bytes of GPU {self.gpu.number}"
+        # Kernels may run on streams that a copy does not wait for.
+        self.gpu.synchronize(doing)
+        if self.size:
+            with self.gpu.active():
+                driver().call(function, first, second, c_size_t(self.size), doing=doing)
+                # Within the GPU's memory the call returns earlier.
+                driver().call("cuCtxSynchronize", doing=doing)
+
+
 class DeviceArray:
     """An array on GPU `device`, without gaps: memory to pass to kernels, and to copy back.
 
@@ -59,6 +102,7 @@ class DeviceArray:
         self.size = math.prod(self.shape)
         self.nbytes = self.size * known.itemsize
         self._memory = Memory(cuda.device(device), self.nbytes)
+        self._bytes = DeviceBytes(self._memory.gpu, self._memory.address, self.nbytes)
 
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any], device: int = 0) -> DeviceArray:
@@ -76,26 +120,22 @@ class DeviceArray:
             raise LaunchError(
                 f"cannot copy {array.dtype}{list(array.shape)} to {self.dtype}{list(self.shape)}"
             )
-        source = np.ascontiguousarray(array)
-        self._copy("cuMemcpyHtoD_v2", c_uint64(self.data_ptr()), c_void_p(source.ctypes.data))
+        self._bytes.take(np.ascontiguousarray(array))
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy in this machine's memory, once all that was launched on the GPU is done."""
         result = np.empty(self.shape, self.dtype.numpy)
-        self._copy("cuMemcpyDtoH_v2", c_void_p(result.ctypes.data), c_uint64(self.data_ptr()))
+        self._bytes.give(result)
         return result
-
-    def _copy(self, function: str, target: Any, source: Any) -> None:
-        doing = f"copying {self!r}"
-        # Kernels may run on streams that a copy does not wait for.
-        self._memory.gpu.synchronize(doing)
-        if self.nbytes:
-            with self._memory.gpu.active():
-                driver().call(function, target, source, c_size_t(self.nbytes), doing=doing)
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""
         return self._memory.address
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The address and the size in bytes of its memory."""
+        return self.data_ptr(), self.nbytes
 
     @property
     def device(self) -> str:

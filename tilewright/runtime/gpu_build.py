@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +43,16 @@ class LoweredForGpu:
 
 def compile_for_gpu(request: Request) -> GpuCode:
     """Take a kernel through all stages, and keep the result in the disk cache."""
-    lowered = lower_for_gpu(request)
-    with timed(request, "machine code"):
-        cubin = _assembled(lowered.kernel.ptx, _target(request).gpu.target)
-    return _finish(request, lowered, cubin)
+    return _assembled_here(request, lower_for_gpu(request))
 
 
 def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], GpuCode]:
-    """Start compiling, ptxas on an executor; return a function that waits for the code."""
+    """Start compiling, the assembler on an executor; return a function that waits for the code."""
     lowered = lower_for_gpu(request)
+    if isinstance(executor, ThreadPoolExecutor):
+        whole = executor.submit(_assembled_here, request, lowered)
+        return whole.result
+    # Another process has ptxas, but not the GPU that the driver needs to assemble.
     future = executor.submit(_assembled, lowered.kernel.ptx, _target(request).gpu.target)
     return lambda: _finish(request, lowered, future.result())
 
@@ -89,6 +91,12 @@ def _lower(request: Request) -> LoweredForGpu:
         **effects(request, function),
     }
     return LoweredForGpu(kernel, header)
+
+
+def _assembled_here(request: Request, lowered: LoweredForGpu) -> GpuCode:
+    with timed(request, "machine code"):
+        cubin = _assembled(lowered.kernel.ptx, _target(request).gpu.target)
+    return _finish(request, lowered, cubin)
 
 
 def _finish(request: Request, lowered: LoweredForGpu, cubin: bytes | None) -> GpuCode:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import struct
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -13,7 +12,7 @@ from tilewright.errors import LaunchError, Unsupported
 from tilewright.ir.types import DType, ElementType, PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cache import read_entry
-from tilewright.runtime.cuda import Function, Module, driver
+from tilewright.runtime.cuda import Function, Module, current_stream, driver
 from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
@@ -158,14 +157,6 @@ def find_gpu_kernel(request: Request) -> GpuCode | None:
     """Return the code of a request if it is in the disk cache."""
     entry = read_entry(request.cache_name)
     return None if entry is None else GpuCode(request, entry.header, entry.payload)
-
-
-def current_stream(number: int) -> int:
-    """Return the stream on which PyTorch works on a GPU; the default one where it is not loaded."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return 0
-    return int(torch.cuda.current_stream(number).cuda_stream)
 
 
 def _own_stream(argument: Argument) -> int | None:

@@ -6,12 +6,13 @@ Launchers write here in machine code: a counter, then the numbers of kernels, ro
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 
-__all__ = ["address", "launches", "note_launch", "recent_names", "register"]
+__all__ = ["address", "last_gpu", "launches", "note_launch", "recent_names", "register"]
 
 _SLOTS = 16
 _memory = (ctypes.c_uint64 * (1 + _SLOTS))()
-_names: list[str] = []
+_kernels: list[tuple[str, int]] = []
 
 
 def address() -> int:
@@ -19,10 +20,10 @@ def address() -> int:
     return ctypes.addressof(_memory)
 
 
-def register(name: str) -> int:
-    """Return the number of a new kernel."""
-    _names.append(name)
-    return len(_names) - 1
+def register(name: str, gpu: int) -> int:
+    """Return the number of a new kernel on a GPU."""
+    _kernels.append((name, gpu))
+    return len(_kernels) - 1
 
 
 def note_launch(number: int) -> None:
@@ -39,6 +40,15 @@ def launches() -> int:
 
 def recent_names() -> list[str]:
     """Return the names of the last kernels, the last one first, each once."""
+    return list(dict.fromkeys(name for name, _ in _recent()))
+
+
+def last_gpu() -> int | None:
+    """Return the number of the GPU of the last launch, None where there was none."""
+    return next((gpu for _, gpu in _recent()), None)
+
+
+def _recent() -> Iterator[tuple[str, int]]:
     count = launches()
-    numbers = (_memory[1 + i % _SLOTS] for i in range(count - 1, max(-1, count - 1 - _SLOTS), -1))
-    return list(dict.fromkeys(_names[number] for number in numbers))
+    for i in range(count - 1, max(-1, count - 1 - _SLOTS), -1):
+        yield _kernels[_memory[1 + i % _SLOTS]]

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.errors import LaunchError
+from tilewright.runtime.arrays import view_array
+from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.tensor_descriptor import TensorDescriptor
 from tilewright.runtime.wrappers import TensorWrapper
+
+if TYPE_CHECKING:
+    from tilewright.runtime import cuda, device_array
+else:
+    cuda = Deferred("tilewright.runtime.cuda")
+    device_array = Deferred("tilewright.runtime.device_array")
 
 __all__ = ["Snapshot", "zero"]
 
@@ -69,6 +77,9 @@ def _copyable(name: str, value: Any) -> Any:
         return value.detach()  # the same memory, out of sight of autograd
     if hasattr(value, "clone") and hasattr(value, "copy_"):
         return value
+    view = view_array(value, name)
+    if view is not None and view.gpu is not None and view.extent is not None:
+        return device_array.DeviceBytes(cuda.device(view.gpu), *view.extent)
     try:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import CompileTimeAssertionFailure, LaunchError, Unsupported
+from tilewright.runtime.arrays import view_array
 from tilewright.runtime.config import Config
 from tilewright.runtime.constants import constant_text
 from tilewright.runtime.deferred import Deferred
@@ -20,15 +24,17 @@ from tilewright.runtime.tensor_descriptor import TensorDescriptor
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tilewright.runtime import cache, fingerprint, pool
+    from tilewright.runtime import cache, cuda, fingerprint, pool
 else:
     cache = Deferred("tilewright.runtime.cache")
+    cuda = Deferred("tilewright.runtime.cuda")
     fingerprint = Deferred("tilewright.runtime.fingerprint")
     pool = Deferred("tilewright.runtime.pool")
 
 __all__ = ["Call", "Hooks", "Trials"]
 
 _QUANTILES = (0.5, 0.2, 0.8)
+_MOST_THREADS = 8
 
 Times = list[float]
 
@@ -118,6 +124,11 @@ class Trials:
     times: dict[Config, Times] = field(default_factory=dict)
     failures: dict[Config, BaseException] = field(default_factory=dict)
 
+    @cached_property
+    def gpu(self) -> int | None:
+        """The number of the GPU that the arrays of the call are on."""
+        return next((gpu for value in self.call.named.values() for gpu in _gpus(value)), None)
+
     def best(self, configs: Sequence[Config], progress: Progress) -> Config:
         """Return the fastest of these configurations.
 
@@ -164,18 +175,28 @@ class Trials:
 
     def _compiled(self, configs: Sequence[Config]) -> dict[Config, Any]:
         """Compile what can be compiled, on the executor if there is one."""
+        if self.executor is not None:
+            return self._compiled_on(self.executor, configs)
+        if self.gpu is not None and len(configs) > 1:
+            # The assembler takes longest, and it lets other threads of Python run.
+            with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
+                return self._compiled_on(threads, configs)
+        kernels: dict[Config, Any] = {}
+        for config in configs:
+            with self._trial(config):
+                self.call.set_blocks(config)
+                kwargs = {**self.call.kwargs, **config.all_kwargs()}
+                kernels[config] = self.fn.warmup(*self.call.args, grid=None, **kwargs)
+        return kernels
+
+    def _compiled_on(self, executor: Executor, configs: Sequence[Config]) -> dict[Config, Any]:
         kernels: dict[Config, Any] = {}
         started: dict[Config, Callable[[], Any]] = {}
         for config in configs:
             with self._trial(config):
                 self.call.set_blocks(config)
                 kwargs = {**self.call.kwargs, **config.all_kwargs()}
-                if self.executor is None:
-                    kernels[config] = self.fn.warmup(*self.call.args, grid=None, **kwargs)
-                else:
-                    started[config] = self.fn.begin_compile(
-                        self.executor, *self.call.args, **kwargs
-                    )
+                started[config] = self.fn.begin_compile(executor, *self.call.args, **kwargs)
         for config, finish in started.items():
             with self._trial(config):
                 kernels[config] = finish()
@@ -227,9 +248,14 @@ class Trials:
         parts = [_text(value) for value in (*self.key, *settings)]
         if None in parts:
             return None
-        threads = f"threads={pool.get_num_threads()}"
-        facts = [fingerprint.build_fingerprint(), self.kernel.cache_key, threads, *map(str, parts)]
+        facts = [*self._machine(), self.kernel.cache_key, *map(str, parts)]
         return f"{self.kernel.name[:60]}-tuning-{cache.digest(facts)}"
+
+    def _machine(self) -> tuple[str, str]:
+        """What the times depend on besides the kernel."""
+        if self.gpu is None:
+            return fingerprint.build_fingerprint(), f"threads={pool.get_num_threads()}"
+        return fingerprint.gpu_build_fingerprint(), cuda.device(self.gpu).description
 
     def _stored(self, config: Config) -> Times | None:
         name = self._entry_name(config)
@@ -240,6 +266,19 @@ class Trials:
         name = self._entry_name(config)
         if name is not None and times is not None:
             cache.write_entry(name, {"config": str(config), "milliseconds": times})
+
+
+def _gpus(value: Any) -> Iterator[int]:
+    """The GPUs of the arrays in an argument."""
+    if type(value) is tuple:
+        for item in value:
+            yield from _gpus(item)
+    elif isinstance(value, TensorDescriptor):
+        yield from _gpus(value.base)
+    elif hasattr(value, "dtype") or hasattr(value, "__dlpack__"):
+        view = view_array(value, "array")
+        if view is not None and view.gpu is not None:
+            yield view.gpu
 
 
 def _text(value: Any) -> str | None:
