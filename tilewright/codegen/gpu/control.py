@@ -148,7 +148,7 @@ class ControlFlow:
             runs = code.assign(f"icmp ne i64 {trips}, 0")
             code.line(f"br i1 {runs}, label %{enter}, label %{done}")
             code.place(enter)
-            with self._copied_ahead(op, trips, index) as arrive:
+            with self._copied_ahead(op, trips, index) as (arrive, depart):
                 counter = code.alloca("i64")
                 code.line(f"store i64 0, ptr {counter}")
                 code.line(f"br label %{body}")
@@ -161,6 +161,7 @@ class ControlFlow:
                     self.blocks.write(op.body.ops)
                     self._keep(op.results, op.body.yields, slots)
                     puller.shared.end_iteration()
+                depart()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
                 more = code.assign(f"icmp ult i64 {following}, {trips}")
@@ -192,13 +193,13 @@ class ControlFlow:
     @contextmanager
     def _copied_ahead(
         self, op: ops.For, trips: str, index: Callable[[str], Element]
-    ) -> Iterator[Callable[[], None]]:
-        """Write a loop inside; what is handed out is written where an iteration begins."""
+    ) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+        """Write a loop inside; what is handed out is written where an iteration begins and ends."""
         pipeline = None
         if self.machine.has_copies:
             pipeline = pipeline_of(op, self.blocks.uses, self.placement, self.num_stages)
         if pipeline is None:
-            yield lambda: None
+            yield _nothing, _nothing
             return
         if pipeline.deferred is not None:
             self.deferred.add(pipeline.deferred)
@@ -210,10 +211,17 @@ class ControlFlow:
 
             def arrive() -> None:
                 ring.arrive()
-                start_copies()
+                if pipeline.deferred is None:
+                    start_copies()
                 ring.read()
 
-            yield arrive
+            def depart() -> None:
+                """The product before this iteration's has ended: its tiles make room."""
+                if pipeline.deferred is not None:
+                    ring.close_iteration()
+                    start_copies()
+
+            yield arrive, depart
 
     def _copier(
         self,
@@ -284,6 +292,10 @@ class ControlFlow:
                     code.line(f"br label %{done}")
             code.place(done)
         self._fetch(op.results, slots)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _changed(op: Op) -> Iterator[Value]:

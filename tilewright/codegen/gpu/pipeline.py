@@ -33,8 +33,8 @@ class Pipeline:
 
     `stages` is the number of tiles of each load that are in shared memory at once. `ahead` are the
     ops of the body that the addresses need, in order; `carried` the numbers of the carried values
-    that they need. `defers_product` says that the loop's only product may still run while the next
-    iteration begins, so that one tile more is in use.
+    that they need. `deferred` is a product that may still run while the next iteration begins;
+    copies then start at the end of an iteration, when the one before it has ended.
     """
 
     stages: int
@@ -46,7 +46,7 @@ class Pipeline:
     @property
     def distance(self) -> int:
         """How many iterations ahead copies start."""
-        return self.stages - (2 if self.deferred is not None else 1)
+        return self.stages - 1
 
 
 def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) -> Pipeline | None:

@@ -88,6 +88,12 @@ class Ring:
             self.machine.fence_async_proxy()
         self.puller.shared.barrier()
 
+    def close_iteration(self) -> None:
+        """Let all threads end the product before this iteration's, which read the next place."""
+        self.puller.shared.barrier()
+        for load in self.layouts:
+            del self.puller.tiles[load]
+
     def read(self) -> None:
         """Let the loads be this iteration's tiles."""
         place = self._advance(self._read)
