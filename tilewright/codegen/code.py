@@ -128,6 +128,7 @@ class Code:
         self.streams = False  # whether some stores went past the caches
         self.sections: list[Section] = [Section()]
         self.allocas: list[str] = []
+        self.entry_lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
         self._count = 0
@@ -174,6 +175,14 @@ class Code:
         name = self.name("slot")
         self.allocas.append(f"{name} = alloca {type_}, align 64")
         return name
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Write what runs once, when the function is entered."""
+        outer, self.sections = self.sections, [Section()]
+        yield
+        self.entry_lines += self.sections[0].lines
+        self.sections = outer
 
     def call(self, result: str, name: str, arguments: str, level: int | None = None) -> str:
         """Call a declared function; `arguments` is `type value, ...`. "" for a void result."""

@@ -13,6 +13,7 @@ bytes divide the base and the strides is handed on as a promise, so rows are kno
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tilewright import ops
 from tilewright.ir.builder import Emit, rewrite
@@ -25,14 +26,20 @@ __all__ = ["expand_descriptors"]
 _I64, _U32 = DTYPES["i64"], DTYPES["u32"]
 
 
-def expand_descriptors(function: Function) -> Function:
-    """Replace every op on a tensor descriptor."""
-    return rewrite(function, _expand)
+def expand_descriptors(
+    function: Function, keeps: Callable[[ops.DescriptorOp], bool] | None = None
+) -> Function:
+    """Replace every op on a tensor descriptor but those that a target `keeps`."""
+
+    def expand(op: Op, emit: Emit) -> Value | tuple[Value, ...] | None:
+        if not isinstance(op, ops.DescriptorOp) or (keeps is not None and keeps(op)):
+            return None
+        return _expand(op, emit)
+
+    return rewrite(function, expand)
 
 
-def _expand(op: Op, emit: Emit) -> Value | tuple[Value, ...] | None:
-    if not isinstance(op, ops.DescriptorOp):
-        return None
+def _expand(op: ops.DescriptorOp, emit: Emit) -> Value | tuple[Value, ...]:
     pointers, inside = _pointers(op, emit), _inside(op, emit)
     match op:
         case ops.DescriptorLoad(padding=padding) | ops.DescriptorGather(padding=padding):

@@ -16,6 +16,7 @@ from tilewright import env
 from tilewright.errors import InternalError, TilewrightError, Unsupported
 from tilewright.ir.core import Function, Op
 from tilewright.ir.verifier import verify
+from tilewright.ops.descriptor import DescriptorOp
 from tilewright.passes.dump import Dump, Report
 from tilewright.passes.eliminate_duplicates import eliminate_duplicates
 from tilewright.passes.expand_descriptors import expand_descriptors
@@ -177,15 +178,20 @@ def prepare_for_gpu(
     target: NvidiaTarget,
     *,
     fuses: bool = True,
+    keeps: Callable[[DescriptorOp], bool] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Function:
     """Run the passes that lead from an optimized function to what a GPU target generates.
 
-    `fuses` says whether a product and a sum may be rounded once.
+    `fuses` says whether a product and a sum may be rounded once, `keeps` which ops on tensor
+    descriptors the target has instructions for.
     """
-    widen = partial(widen_products, types=target.product_types)
+    made = {
+        widen_products: partial(widen_products, types=target.product_types),
+        expand_descriptors: partial(expand_descriptors, keeps=keeps),
+    }
     passes = [
-        replace(step, function=widen) if step.function is widen_products else step
+        replace(step, function=made.get(step.function, step.function))
         for step in PREPARE_FOR_GPU
         if fuses or step is not _FUSE
     ]

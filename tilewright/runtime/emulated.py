@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from tilewright.codegen.gpu import options as gpu_options
     from tilewright.codegen.nvidia import compile as nvidia
     from tilewright.ir import printer
-    from tilewright.passes import pipeline
     from tilewright.runtime import build, request
 else:
     build = Deferred("tilewright.runtime.build")
     emulator = Deferred("tilewright.emulator")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
     nvidia = Deferred("tilewright.codegen.nvidia.compile")
-    pipeline = Deferred("tilewright.passes.pipeline")
     printer = Deferred("tilewright.ir.printer")
 
 __all__ = ["EmulatedKernel", "Emulation", "current_emulation", "emulate", "remembers"]
@@ -145,7 +143,7 @@ class EmulatedKernel:
         self.request, self.target, self.options = asked, target, dict(options)
         function = build.tile_ir(asked)
         chosen = gpu_options.GpuOptions.among(options)
-        prepared = pipeline.prepare_for_gpu(function, target, fuses=chosen.enable_fp_fusion)
+        prepared = nvidia.prepare(function, target, chosen)
         self._ptx = nvidia.generate(prepared, target, chosen)
         self.num_warps = self._ptx.num_warps
         self.asm = {

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import env
 from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
-from tilewright.codegen.nvidia.compile import PtxKernel, generate
+from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.errors import InternalError
 from tilewright.ir.printer import to_text
-from tilewright.passes.pipeline import prepare_for_gpu
 from tilewright.runtime.build import effects, tile_ir, timed, with_room
 from tilewright.runtime.cache import write_entry
 from tilewright.runtime.cuda import Device, link
@@ -75,11 +74,7 @@ def _lower(request: Request) -> LoweredForGpu:
     if env.debug_level() >= 3:
         tell(to_text(function))
     with timed(request, "PTX"):
-        kernel = generate(
-            prepare_for_gpu(function, target, fuses=options.enable_fp_fusion),
-            target,
-            options,
-        )
+        kernel = generate(prepare(function, target, options), target, options)
     if env.debug_level() >= 5:
         tell(kernel.ptx)
     header = {

@@ -10,12 +10,12 @@ import numpy as np
 
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
-from tilewright.codegen.nvidia.compile import PtxKernel, generate
+from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.emulator import Emulator
 from tilewright.frontend.trace import trace
 from tilewright.interpreter import interpret
 from tilewright.ir.core import Function
-from tilewright.passes.pipeline import optimize, prepare_for_gpu
+from tilewright.passes.pipeline import optimize
 from tilewright.runtime.arguments import leaves, specialize
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
@@ -38,8 +38,7 @@ def lowered(kernel, values: Sequence[Any], constants: dict[str, Any]) -> tuple[F
 def compiled(function: Function, target: NvidiaTarget, **options: Any) -> PtxKernel:
     """The PTX of a tile function; assembled, where there is a ptxas, and free of spills."""
     chosen = GpuOptions(**options)
-    prepared = prepare_for_gpu(function, target, fuses=chosen.enable_fp_fusion)
-    kernel = generate(prepared, target, chosen)
+    kernel = generate(prepare(function, target, chosen), target, chosen)
     ptxas = find_ptxas()
     if ptxas is not None:
         found = assemble(kernel.ptx, target, ptxas)

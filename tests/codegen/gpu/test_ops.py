@@ -17,15 +17,15 @@ from tests.codegen.test_cpu_ops import (  # noqa: F401 - collected here
     test_shapes,
     test_sort,
 )
-from tilewright.codegen.nvidia.compile import generate
-from tilewright.passes.pipeline import optimize, prepare_for_gpu
+from tilewright.codegen.nvidia.compile import generate, prepare
+from tilewright.passes.pipeline import optimize
 
 pytestmark = pytest.mark.slow
 
 
 def _emulated(function, arrays):
     target = harness.TARGETS["h100"]
-    kernel = generate(prepare_for_gpu(optimize(function), target), target)
+    kernel = generate(prepare(optimize(function), target), target)
     harness.emulate(kernel, (1, 1, 1), arrays)
 
 

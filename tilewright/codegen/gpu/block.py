@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from tilewright import ops
@@ -16,16 +17,17 @@ from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.reduce import reduce_tile
 from tilewright.codegen.gpu.scan import scan_tile
+from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.codegen.gpu.warp_products import MatrixMachine
 from tilewright.codegen.gpu.warpgroup import WarpgroupMachine, multiply_by_warpgroups
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Unsupported
-from tilewright.ir.core import Op
+from tilewright.ir.core import Function, Op
 
 __all__ = ["BlockWriter", "Machine"]
 
 
-class Machine(WarpgroupMachine, MatrixMachine, Protocol):
+class Machine(WarpgroupMachine, TensorMachine, MatrixMachine, Protocol):
     """What an architecture has to offer."""
 
 
@@ -33,14 +35,30 @@ class BlockWriter:
     """Writes the blocks of one function."""
 
     def __init__(
-        self, code: Code, machine: Machine, uses: Uses, placement: Placement, num_stages: int
+        self,
+        code: Code,
+        machine: Machine,
+        function: Function,
+        uses: Uses,
+        placement: Placement,
+        num_stages: int,
     ) -> None:
         self.code, self.machine = code, machine
         self.uses, self.placement = uses, placement
         self.puller = Puller(code, machine, uses, placement)
         self.memory = GlobalMemory(self.puller, placement, machine)
         self.atomics = Atomics(self.puller, placement)
+        self.copies = TensorCopies(self.puller, machine, function)
         self.control = ControlFlow(self, machine, num_stages)
+        self._scopes: list[ExitStack] = []
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Write a block inside: what it keeps in shared memory is given up behind."""
+        with ExitStack() as stack:
+            self._scopes.append(stack)
+            yield
+            self._scopes.pop()
 
     def write(self, written: Iterable[Op]) -> None:
         """Write ops at the current place; what is only a recipe is written where it is needed."""
@@ -57,8 +75,12 @@ class BlockWriter:
                 pass
             case ops.Barrier():
                 self.puller.shared.barrier()
-            case ops.Load() if op in self.puller.tiles:
+            case ops.Load() | ops.DescriptorLoad() if op in self.puller.tiles:
                 pass
+            case ops.DescriptorLoad():
+                self._scopes[-1].enter_context(self.copies.loaded(op))
+            case ops.DescriptorStore():
+                self.copies.store(op)
             case ops.Load() if op.shape:
                 self.memory.load(op)
             case ops.Load():

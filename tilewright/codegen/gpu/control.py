@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
 from tilewright import ops
@@ -13,6 +13,7 @@ from tilewright.codegen.gpu.pipeline import Pipeline, pipeline_of
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.ring import Ring
+from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.codegen.gpu.warpgroup import (
     WarpgroupMachine,
     hold_in_shared,
@@ -34,9 +35,17 @@ class Blocks(Protocol):
     placement: Placement
     puller: Puller
     memory: GlobalMemory
+    copies: TensorCopies
+
+    def scope(self) -> AbstractContextManager[None]:
+        """Write a block inside: what it keeps in shared memory is given up behind."""
 
     def write(self, written: Iterable[Op]) -> None:
         """Write ops at the current place."""
+
+
+class ControlMachine(WarpgroupMachine, TensorMachine, Protocol):
+    """Writes what runs on while a loop goes ahead."""
 
 
 class ControlFlow:
@@ -45,7 +54,7 @@ class ControlFlow:
     `deferred` are the products that still run when their iteration ends.
     """
 
-    def __init__(self, blocks: Blocks, machine: WarpgroupMachine, num_stages: int) -> None:
+    def __init__(self, blocks: Blocks, machine: ControlMachine, num_stages: int) -> None:
         self.blocks, self.machine, self.num_stages = blocks, machine, num_stages
         self.code, self.puller = blocks.code, blocks.puller
         self.placement = blocks.placement
@@ -155,12 +164,12 @@ class ControlFlow:
                 code.place(body)
                 count = code.assign(f"load i64, ptr {counter}")
                 arrive()
-                with code.section():
+                with code.section(), self.blocks.scope():
                     puller.scalars[op.body.params[0]] = index(count)
                     self._fetch(op.body.params[1:], slots)
                     self.blocks.write(op.body.ops)
                     self._keep(op.results, op.body.yields, slots)
-                    puller.shared.end_iteration()
+                puller.shared.end_iteration()
                 depart()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
@@ -203,7 +212,7 @@ class ControlFlow:
             return
         if pipeline.deferred is not None:
             self.deferred.add(pipeline.deferred)
-        ring = Ring(self.puller, self.placement, self.machine, self.blocks.memory, pipeline)
+        ring = Ring(self.blocks.memory, self.blocks.copies, self.machine, pipeline)
         with ring.open():
             start_copies = self._copier(op, pipeline, ring, trips, index)
             for _ in range(pipeline.distance):
@@ -264,13 +273,15 @@ class ControlFlow:
             code.line(f"br label %{head}")
             code.place(head)
             self._fetch(op.condition.params, slots)
-            self.blocks.write(op.condition.ops)
-            more = puller.scalar(op.condition.yields[0]).text
+            with self.blocks.scope():
+                self.blocks.write(op.condition.ops)
+                more = puller.scalar(op.condition.yields[0]).text
             code.line(f"br i1 {more}, label %{body}, label %{done}")
             code.place(body)
             self._fetch(op.body.params, slots)
-            self.blocks.write(op.body.ops)
-            self._keep(op.results, op.body.yields, slots)
+            with self.blocks.scope():
+                self.blocks.write(op.body.ops)
+                self._keep(op.results, op.body.yields, slots)
             puller.shared.end_iteration()
             code.line(f"br label %{head}")
             code.place(done)
@@ -285,7 +296,7 @@ class ControlFlow:
         with code.section(), puller.shared.branched() as arms:
             code.line(f"br i1 {condition}, label %{then}, label %{orelse}")
             for label, arm in ((then, op.then), (orelse, op.orelse)):
-                with code.section(), arms():
+                with code.section(), arms(), self.blocks.scope():
                     code.place(label)
                     self.blocks.write(arm.ops)
                     self._keep(op.results, arm.yields, slots)

@@ -50,6 +50,9 @@ class GpuMachine(Protocol):
     ) -> None:
         """Store consecutive words to shared memory where the flag holds."""
 
+    def wait_for_stores(self, *, only_reads: bool) -> None:
+        """Wait until this thread's copies have read shared memory, or have been written, too."""
+
     def compare_and_swap_16(self, address: str, expected: str, new: str) -> str:
         """Replace a word of 16 bits in the user's memory if it is as expected; return what it was.
 

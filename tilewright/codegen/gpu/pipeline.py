@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from tilewright import ops
 from tilewright.codegen.gpu.placement import Placement, access_width
 from tilewright.codegen.gpu.shared_tile import TileMemory, memory_of
+from tilewright.codegen.gpu.tensor_copy import tensor_memory
 from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import moved_bits
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Op, Param, Value
 from tilewright.ops.memory import pointee
 
-__all__ = ["Pipeline", "copied_memory", "pipeline_of"]
+__all__ = ["CopiedLoad", "Pipeline", "copied_memory", "pipeline_of"]
 
 _SMALLEST_COPY_BYTES = 4
+CopiedLoad = ops.Load | ops.DescriptorLoad
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Pipeline:
     """
 
     stages: int
-    loads: tuple[ops.Load, ...]
+    loads: tuple[CopiedLoad, ...]
     ahead: tuple[Op, ...]
     carried: tuple[int, ...]
     deferred: ops.Dot | None = None
@@ -61,16 +63,16 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) 
     products = [inner for inner in op.body.ops if isinstance(inner, ops.Dot)]
     fed = {load for dot in products for load in _loads_of((dot.a, dot.b), uses)}
     written = list(_written(op))
-    found: list[ops.Load] = []
+    found: list[CopiedLoad] = []
     ahead: set[Op] = set()
     carried: set[int] = set()
     for load in op.body.ops:
-        if not isinstance(load, ops.Load) or not (every or load in fed):
+        if not isinstance(load, CopiedLoad) or not (every or load in fed):
             continue
         needed = _needed(op, load)
         if needed is None or not _is_copied(load, placement):
             continue
-        reads = [load, *(o for o in needed[0] if isinstance(o, ops.Load))]
+        reads = [load, *(o for o in needed[0] if isinstance(o, CopiedLoad))]
         if all(_apart(read, written) for read in reads):
             found.append(load)
             ahead |= needed[0]
@@ -86,24 +88,26 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) 
     )
 
 
-def _loads_of(values: Iterable[Value], uses: Uses) -> Iterator[ops.Load]:
+def _loads_of(values: Iterable[Value], uses: Uses) -> Iterator[CopiedLoad]:
     """The loads whose elements tiles are computed from."""
     seen: set[Value] = set()
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if value in seen or not uses.is_virtual(value):
+        if value in seen:
             continue
         seen.add(value)
-        if isinstance(value, ops.Load):
+        if isinstance(value, CopiedLoad):
             yield value
-        else:
+        elif uses.is_virtual(value):
             op = defining_op(value)
             waiting += op.operands if op is not None else ()
 
 
-def _is_copied(load: ops.Load, placement: Placement) -> bool:
+def _is_copied(load: CopiedLoad, placement: Placement) -> bool:
     """Whether there is an instruction that copies the tile without passing by registers."""
+    if isinstance(load, ops.DescriptorLoad):
+        return True
     if not load.shape or load.volatile or padded(load.shape) != load.shape:
         return False
     if load.other is not None and not (isinstance(load.other, ops.Full) and not load.other.value):
@@ -116,13 +120,15 @@ def _is_copied(load: ops.Load, placement: Placement) -> bool:
     return width * pointee(load, load.pointer).itemsize >= _SMALLEST_COPY_BYTES
 
 
-def _needed(op: ops.For, load: ops.Load) -> tuple[set[Op], set[int]] | None:
+def _needed(op: ops.For, load: CopiedLoad) -> tuple[set[Op], set[int]] | None:
     """What computes a load's addresses and mask; None where that takes more than arithmetic."""
     inside = {result: inner for inner in op.body.ops for result in inner.results}
     numbers = {param: number for number, param in enumerate(op.body.params[1:])}
     needed: set[Op] = set()
     carried: set[int] = set()
-    waiting = [value for value in (load.pointer, load.mask) if value is not None]
+    waiting = list(load.offsets) if isinstance(load, ops.DescriptorLoad) else [load.pointer]
+    if isinstance(load, ops.Load) and load.mask is not None:
+        waiting.append(load.mask)
     while waiting:
         value = waiting.pop()
         if isinstance(value, Param):
@@ -147,16 +153,18 @@ def _written(op: Op) -> Iterator[Value]:
         for inner in region.walk():
             if isinstance(inner, ops.Store | ops.AtomicRmw | ops.AtomicCas):
                 yield inner.pointer
+            elif isinstance(inner, ops.DescriptorOp) and Effect.WRITE in inner.effects:
+                yield inner.base
 
 
-def _apart(load: ops.Load, written: Iterable[Value]) -> bool:
-    root = pointer_root(load.pointer)
+def _apart(load: CopiedLoad, written: Iterable[Value]) -> bool:
+    root = pointer_root(load.base if isinstance(load, ops.DescriptorLoad) else load.pointer)
     others = [pointer_root(pointer) for pointer in written]
     return not others or (root is not None and all(o is not None and o is not root for o in others))
 
 
 def _deferred(
-    op: ops.For, uses: Uses, placement: Placement, copied: list[ops.Load]
+    op: ops.For, uses: Uses, placement: Placement, copied: list[CopiedLoad]
 ) -> ops.Dot | None:
     """The product that only adds to what the loop carries, and of which nothing else is asked.
 
@@ -183,18 +191,20 @@ def _deferred(
 
 
 def _copied_operand(
-    value: Value, copied: list[ops.Load], placement: Placement
+    value: Value, copied: list[CopiedLoad], placement: Placement
 ) -> TileMemory | None:
     """Where an operand lies, if it is copied ahead."""
     if isinstance(value, ops.Permute | ops.Hint):
         memory = _copied_operand(value.x, copied, placement)
         turned = isinstance(value, ops.Permute) and value.order == (1, 0)
         return memory.transposed() if memory is not None and turned else memory
-    if isinstance(value, ops.Load) and value in copied:
+    if isinstance(value, CopiedLoad) and value in copied:
         return copied_memory(value, placement)
     return None
 
 
-def copied_memory(load: ops.Load, placement: Placement) -> TileMemory:
+def copied_memory(load: CopiedLoad, placement: Placement) -> TileMemory:
     """Return how a load's tile lies in shared memory."""
+    if isinstance(load, ops.DescriptorLoad):
+        return tensor_memory(load)
     return memory_of(load.shape, placement.order_of_access(load), moved_bits(load.type.element))

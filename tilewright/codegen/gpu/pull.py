@@ -11,7 +11,7 @@ layout it is converted, all of it at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -112,6 +112,9 @@ class Puller:
         if isinstance(value, ops.Permute) and value.order == (1, 0):
             tile = self.tile_of(value.x)
             return tile.transposed() if tile is not None else None
+        if isinstance(value, ops.Reshape) and _drops_axes(value.x.shape, value.shape):
+            tile = self.tile_of(value.x)
+            return tile.without_axes() if tile is not None else None
         return self.tile_of(value.x) if isinstance(value, ops.Hint) else None
 
     def _from_tile(
@@ -380,3 +383,8 @@ def _place(value: Value) -> Location | None:
     if isinstance(value, Result):
         value = value.op
     return value.location if isinstance(value, Op) else None
+
+
+def _drops_axes(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether a tile becomes a matrix by losing axes of size 1 in front."""
+    return len(after) == 2 and len(before) > 2 and tuple(before[-2:]) == tuple(after)

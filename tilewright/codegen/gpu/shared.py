@@ -67,6 +67,7 @@ class Shared:
         self._pending = _Pending()
         self._held: list[Span] = []
         self._rings: list[Span] = []
+        self.writes_by_copies = False  # whether copies to the user's memory may still run
         self._seen: list[tuple[Value, bool]] = []  # accesses of the open loops, and whether writes
 
     # -- shared memory ----------------------------------------------------------------------------
@@ -127,6 +128,7 @@ class Shared:
         pending = self._pending
         others = [*pending.writes, *(pending.reads if writes else ())]
         if not all(_apart(pointer, other) for other in others):
+            self._finish_copies()
             self.barrier()
         (self._pending.writes if writes else self._pending.reads).append(pointer)
         self._seen.append((pointer, writes))
@@ -134,7 +136,13 @@ class Shared:
     def publish(self) -> None:
         """Let what the threads have read and written come before what follows."""
         if self._pending.reads or self._pending.writes:
+            self._finish_copies()
             self.barrier()
+
+    def _finish_copies(self) -> None:
+        """Let copies to the user's memory arrive, where some may still run."""
+        if self.writes_by_copies:
+            self.machine.wait_for_stores(only_reads=False)
 
     # -- control flow -----------------------------------------------------------------------------
 
@@ -149,7 +157,9 @@ class Shared:
 
     def end_iteration(self) -> None:
         """End the body of the loop: what it touched may be touched again by the next iteration."""
-        if self._pending.spans or _conflict(self._seen):
+        if conflict := _conflict(self._seen):
+            self._finish_copies()
+        if conflict or self._pending.spans:
             self.barrier()
 
     @contextmanager

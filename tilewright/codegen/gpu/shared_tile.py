@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.codegen.gpu.shared_area import SharedArea, Writer
+from tilewright.codegen.gpu.words import to_words
+from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, plan_access
 from tilewright.layout.access import Access
 from tilewright.layout.blocked import axis_names
 from tilewright.layout.shared import nvmma_alignment, nvmma_shared, swizzled
 
-__all__ = ["SharedTile", "TileMemory", "memory_of"]
+__all__ = ["SharedTile", "TileMemory", "memory_of", "put_in_shared"]
 
 _SWIZZLES = (128, 64, 32)
 _ROWS = 8
@@ -47,6 +51,14 @@ class TileMemory:
         place = self.layout.inverse()(**dict(zip(names, coordinates, strict=True)))
         return place["offset"] * self.element_bits // 8
 
+    def without_axes(self) -> TileMemory:
+        """Return the memory of the matrix that a tile is whose first axes have size 1."""
+        more = len(self.layout.outputs) - 2
+        names = axis_names(more + 2)
+        kept = self.layout.sublayout(self.layout.input_names, names[more:])
+        layout = kept.rename({names[more]: "dim0", names[more + 1]: "dim1"})
+        return TileMemory(layout, self.element_bits, self.inner - more, self.swizzle)
+
     def is_operand(self, depth_axis: int) -> bool:
         """Whether products of warpgroups read it; only 16 bits need not be contiguous along k."""
         return self.swizzle > 0 and (self.inner == depth_axis or self.element_bits == 16)
@@ -69,6 +81,10 @@ class SharedTile:
     memory: TileMemory
     start: str
 
+    def without_axes(self) -> SharedTile:
+        """Return the same bytes as a matrix, where the other axes have size 1."""
+        return SharedTile(self.memory.without_axes(), self.start)
+
     def transposed(self) -> SharedTile:
         """Return the same bytes as the matrix with rows and columns exchanged."""
         return SharedTile(self.memory.transposed(), self.start)
@@ -80,9 +96,50 @@ def memory_of(shape: Sequence[int], order: Sequence[int], element_bits: int) -> 
     A matrix is swizzled, so that neither finds its elements in few banks.
     """
     inner = order[0]
+    if len(shape) > 2 and math.prod(shape[:-2]) == 1:
+        return _with_axes(
+            memory_of(
+                shape[-2:],
+                [axis - len(shape) + 2 for axis in order if axis >= len(shape) - 2],
+                element_bits,
+            ),
+            len(shape),
+        )
     row_bytes = shape[inner] * element_bits // 8
     fitting = [swizzle for swizzle in _SWIZZLES if not row_bytes % swizzle]
     if len(shape) == 2 and fitting and shape[1 - inner] >= _ROWS:
         layout = nvmma_shared(shape, element_bits, fitting[0], transposed=inner == 0)
         return TileMemory(layout, element_bits, inner, fitting[0])
     return TileMemory(swizzled(shape, 1, 1, 1, order), element_bits, inner, 0)
+
+
+def put_in_shared(
+    writer: Writer,
+    texts: Sequence[str],
+    element: ElementType,
+    source: LinearLayout,
+    tile: SharedTile,
+) -> None:
+    """Write the registers of a layout to a tile in shared memory."""
+    memory = tile.memory
+    bits = memory.element_bits
+    raw = [to_words(writer.code, [text], element, bits)[0] for text in texts]
+    stores = plan_access(
+        source, memory.layout, bits, is_store=True, matrix=writer.machine.has_stmatrix
+    )
+    free = source.free_masks()
+    area = SharedArea(writer, tile.start, bits)
+    for move in stores.moves:
+        words = [raw[register] for register in move.registers]
+        area.store(stores, move, words, (free["lane"], free["warp"]))
+
+
+def _with_axes(matrix: TileMemory, rank: int) -> TileMemory:
+    """The memory of a matrix as that of a tile with more axes, of size 1, in front."""
+    names = axis_names(rank)
+    more = rank - 2
+    moved = matrix.layout.rename({f"dim{axis}": names[axis + more] for axis in (1, 0)})
+    layout = LinearLayout.empty((), names[:more]) * moved
+    return TileMemory(
+        layout.transpose_outputs(names), matrix.element_bits, matrix.inner + more, matrix.swizzle
+    )

@@ -18,12 +18,11 @@ from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.shared import SHARED
-from tilewright.codegen.gpu.shared_area import SharedArea
-from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
+from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.gpu.words import moved_bits, to_words
+from tilewright.codegen.gpu.words import moved_bits
 from tilewright.ir.core import Value
-from tilewright.layout import plan_access, register_copies
+from tilewright.layout import register_copies
 
 __all__ = [
     "WarpgroupMachine", "hold_in_shared", "is_read_from_registers", "multiply_by_warpgroups",
@@ -57,9 +56,9 @@ class WarpgroupMachine(CopyMachine, Protocol):
 
 def is_read_from_registers(value: Value) -> bool:
     """Whether an operand A has been computed, so that it is in registers anyway."""
-    while isinstance(value, ops.Permute | ops.Hint):
+    while isinstance(value, ops.Permute | ops.Hint | ops.Reshape):
         value = value.x
-    return not isinstance(value, ops.Load)
+    return not isinstance(value, ops.Load | ops.DescriptorLoad)
 
 
 def multiply_by_warpgroups(
@@ -165,17 +164,8 @@ def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
 def _put(puller: Puller, placement: Placement, value: Value, tile: SharedTile) -> SharedTile:
     """Write an operand to shared memory; asynchronous readers still need a fence."""
     source = placement.of_elements(value)
-    elements = puller.pull_all(value, source)
-    bits = tile.memory.element_bits
-    raw = [to_words(puller.code, [e.text], value.type.element, bits)[0] for e in elements]
-    stores = plan_access(
-        source, tile.memory.layout, bits, is_store=True, matrix=puller.machine.has_stmatrix
-    )
-    free = source.free_masks()
-    area = SharedArea(puller, tile.start, bits)
-    for move in stores.moves:
-        texts = [raw[register] for register in move.registers]
-        area.store(stores, move, texts, (free["lane"], free["warp"]))
+    texts = [e.text for e in puller.pull_all(value, source)]
+    put_in_shared(puller, texts, value.type.element, source, tile)
     return tile
 
 
@@ -188,10 +178,8 @@ def hold_in_shared(
     value: Value,
 ) -> Iterator[None]:
     """Inside, an operand lies in shared memory, for products to read."""
-    base = value
-    while isinstance(base, ops.Permute | ops.Hint):
-        base = base.x
-    if base in puller.tiles:
+    tile = puller.tile_of(value)
+    if tile is not None and tile.memory.is_operand(_depth_axis(op, value)):
         yield
         return
     memory = _memory_for(placement, op, value)

@@ -42,6 +42,61 @@ class AsynchronousInstructions:
         """Let what this thread has written to shared memory be seen by asynchronous readers."""
         self.code.call("void", "llvm.nvvm.fence.proxy.async.shared_cta", "")
 
+    # -- copies by tensor maps ----------------------------------------------------------------
+
+    def start_barrier(self, barrier: str) -> None:
+        self.code.call(
+            "void", "llvm.nvvm.mbarrier.init.shared", f"ptr addrspace(3) {barrier}, i32 1"
+        )
+
+    def publish_barriers(self) -> None:
+        self.code.call("void", "llvm.nvvm.fence.mbarrier_init.release.cluster", "")
+
+    def expect_bytes(self, barrier: str, count: int) -> None:
+        self.code.call(
+            "i64",
+            "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta",
+            f"ptr addrspace(3) {barrier}, i32 {count}",
+        )
+
+    def await_phase(self, barrier: str, phase: str) -> None:
+        code = self.code
+        spin, done = code.label("wait"), code.label("arrived")
+        code.line(f"br label %{spin}")
+        code.place(spin)
+        name = "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta"
+        came = code.call("i1", name, f"ptr addrspace(3) {barrier}, i32 {phase}")
+        code.line(f"br i1 {came}, label %{done}, label %{spin}")
+        code.place(done)
+
+    def copy_box_to_shared(
+        self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str
+    ) -> None:
+        cluster = self.code.assign(f"addrspacecast ptr addrspace(3) {to} to ptr addrspace(7)")
+        places = ", ".join(f"i32 {offset}" for offset in offsets)
+        self.code.call(
+            "void",
+            f"llvm.nvvm.cp.async.bulk.tensor.g2s.tile.{len(offsets)}d",
+            f"ptr addrspace(7) {cluster}, ptr addrspace(3) {barrier}, ptr {tensor_map}, {places}, "
+            "i16 0, i64 0, i1 false, i1 false, i32 0",
+        )
+
+    def copy_box_from_shared(self, origin: str, tensor_map: str, offsets: Sequence[str]) -> None:
+        places = ", ".join(f"i32 {offset}" for offset in offsets)
+        self.code.call(
+            "void",
+            f"llvm.nvvm.cp.async.bulk.tensor.s2g.tile.{len(offsets)}d",
+            f"ptr addrspace(3) {origin}, ptr {tensor_map}, {places}, i64 0, i1 false",
+        )
+
+    def commit_stores(self) -> None:
+        self.code.call("void", "llvm.nvvm.cp.async.bulk.commit.group", "")
+
+    def wait_for_stores(self, *, only_reads: bool) -> None:
+        """Wait until this thread's copies have read shared memory, or have been written, too."""
+        what = ".read" if only_reads else ""
+        self.code.call("void", f"llvm.nvvm.cp.async.bulk.wait.group{what}", "i32 immarg 0")
+
     # -- products of warpgroups -------------------------------------------------------------------
 
     def begin_products(self) -> None:

@@ -12,6 +12,9 @@ from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.shared import Span
+from tilewright.codegen.gpu.tensor_copy import BARRIERS, is_tensor_copy
+from tilewright.codegen.gpu.tensor_map import TensorMap
 from tilewright.codegen.nvidia.arithmetic import PTX_RULES
 from tilewright.codegen.nvidia.assembly import ATTRIBUTES
 from tilewright.codegen.nvidia.instructions import PtxMachine
@@ -20,19 +23,22 @@ from tilewright.codegen.uses import Uses
 from tilewright.errors import InternalError, Unsupported
 from tilewright.ir.core import Function
 from tilewright.passes.axis_info import analyze_axes
+from tilewright.passes.pipeline import prepare_for_gpu
 from tilewright.target import NvidiaTarget
 
-__all__ = ["PtxKernel", "generate", "llvm_ir"]
+__all__ = ["PtxKernel", "generate", "llvm_ir", "prepare"]
 
 _DEFAULTS = GpuOptions()
 _MOST_WARPS = 32
+_TENSOR_MAP_BYTES = 128
 
 
 @dataclass(frozen=True)
 class PtxKernel:
     """A kernel as PTX: one entry, a parameter for each of the function's, blocks of `num_warps`.
 
-    `shared_bytes` is the dynamic shared memory that a block needs.
+    `shared_bytes` is the dynamic shared memory that a block needs. Behind the function's parameters
+    the kernel takes `tensor_maps`, each as 128 bytes by value.
     """
 
     ptx: str
@@ -40,12 +46,22 @@ class PtxKernel:
     symbol: str
     shared_bytes: int
     num_warps: int
+    tensor_maps: tuple[TensorMap, ...] = ()
+
+
+def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS) -> Function:
+    """Return an optimised function as `generate` takes it."""
+
+    def keeps(op: ops.DescriptorOp) -> bool:
+        return is_tensor_copy(op, function, target)
+
+    return prepare_for_gpu(function, target, fuses=options.enable_fp_fusion, keeps=keeps)
 
 
 def generate(
     function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS
 ) -> PtxKernel:
-    """Compile a function that went through `passes.pipeline.prepare_for_gpu`.
+    """Compile a function that went through `prepare`.
 
     Raises `Unsupported` for what this target has no code for, and where a block would need more
     shared memory than there is.
@@ -57,7 +73,7 @@ def generate(
             hint=f"num_warps is a power of two up to {_MOST_WARPS}",
         )
     lines = LineTable(function.location)
-    text, symbol, shared_bytes = llvm_ir(function, target, options, lines)
+    text, symbol, shared_bytes, maps = llvm_ir(function, target, options, lines)
     if shared_bytes > target.shared_bytes:
         raise Unsupported(
             f"{function.name} needs {shared_bytes} bytes of shared memory, "
@@ -66,20 +82,20 @@ def generate(
             hint="use smaller tiles",
         )
     ptx = lines.resolve(_ptx(text, target))
-    return PtxKernel(ptx, text, symbol, shared_bytes, options.num_warps)
+    return PtxKernel(ptx, text, symbol, shared_bytes, options.num_warps, maps)
 
 
 def llvm_ir(
     function: Function, target: NvidiaTarget, options: GpuOptions, lines: LineTable
-) -> tuple[str, str, int]:
-    """Return the LLVM module of a kernel, its symbol and how much shared memory it needs."""
+) -> tuple[str, str, int, tuple[TensorMap, ...]]:
+    """Return the LLVM module of a kernel, its symbol, its shared memory and its tensor maps."""
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.num_warps)
     code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target)
-    writer = BlockWriter(code, machine, uses, placement, options.num_stages)
+    writer = BlockWriter(code, machine, function, uses, placement, options.num_stages)
     parameters = []
     for number, param in enumerate(function.params):
         kind = llvm_type(param.type.element)
@@ -88,15 +104,24 @@ def llvm_ir(
         if kind == "i1":
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
-    writer.write(function.body.ops)
+    with writer.scope():
+        writer.write(function.body.ops)
+    writer.copies.prepare_barriers()
+    parameters += [
+        f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
+        for number in range(len(writer.copies.maps))
+    ]
     attributes = f'"nvvm.reqntid"="{options.num_warps * target.warp_size}"'
     if options.maxnreg is not None:
         attributes += f' "nvvm.maxnreg"="{options.maxnreg}"'
     elif any(isinstance(op, ops.Dot) for op in function.body.walk()):
         # Else ptxas spills registers to have more blocks on a multiprocessor.
         attributes += ' "nvvm.minctasm"="1"'
+    size = writer.puller.shared.size_bytes
     module = _module(code, symbol, ", ".join(parameters), target, attributes, lines)
-    return module, symbol, writer.puller.shared.size_bytes
+    module = module.replace(BARRIERS, Span(size, 0).address)
+    size += writer.copies.barriers.size_bytes
+    return module, symbol, size, tuple(writer.copies.maps)
 
 
 def _module(
@@ -107,7 +132,8 @@ def _module(
     attributes: str,
     lines: LineTable,
 ) -> str:
-    body = "\n".join(f"  {line}" for line in (*code.allocas, *code.sections[0].lines))
+    written = (*code.allocas, *code.entry_lines, *code.sections[0].lines)
+    body = "\n".join(f"  {line}" for line in written)
     declarations = "\n".join((*code.definitions.values(), *code.declarations.values()))
     return f"""target datalayout = "{_data_layout(target)}"
 target triple = "{target.triple}"

@@ -1,0 +1,270 @@
+"""Copies of whole tiles by tensor maps: one thread asks for a tile, and it arrives by itself.
+
+A tensor map describes the array; it is made at the launch, from the values of the kernel's
+parameters, so only ops on descriptors whose parts are parameters or constants are copied so. Each
+tile that is loaded has a barrier in shared memory on which its bytes are counted. What a barrier
+waits for alternates: the number of times it has completed, modulo 2, is its phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Protocol
+
+from tilewright import ops
+from tilewright.codegen.code import Code, dtype
+from tilewright.codegen.gpu.machine import CopyMachine
+from tilewright.codegen.gpu.pull import Puller
+from tilewright.codegen.gpu.shared import SHARED
+from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
+from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.gpu.views import padded
+from tilewright.ir.core import Function, Param, Value
+from tilewright.target import NvidiaTarget
+
+__all__ = [
+    "BARRIERS",
+    "Barriers",
+    "TensorCopies",
+    "TensorMachine",
+    "is_tensor_copy",
+    "tensor_memory",
+]
+
+_PIECE_BYTES = 16
+_MOST_ROWS = 256  # of one box, along any axis
+_BARRIER_BYTES = 8
+BARRIERS = "@barriers"
+TensorOp = ops.DescriptorLoad | ops.DescriptorStore
+
+
+class TensorMachine(CopyMachine, Protocol):
+    """Writes copies by tensor maps, and barriers that count bytes."""
+
+    def start_barrier(self, barrier: str) -> None:
+        """Make a barrier ready, on which one thread will arrive in each phase."""
+
+    def publish_barriers(self) -> None:
+        """Let new barriers be seen by copies."""
+
+    def expect_bytes(self, barrier: str, count: int) -> None:
+        """Let a barrier complete when so many more bytes have arrived."""
+
+    def await_phase(self, barrier: str, phase: str) -> None:
+        """Wait until a barrier has completed the phase, an i32 of 0 or 1."""
+
+    def copy_box_to_shared(
+        self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str
+    ) -> None:
+        """Start the copy of a box, whose bytes a barrier counts; offsets are innermost first."""
+
+    def copy_box_from_shared(self, origin: str, tensor_map: str, offsets: Sequence[str]) -> None:
+        """Start the copy of a box to the user's memory; offsets are innermost first."""
+
+    def commit_stores(self) -> None:
+        """End a group of this thread's copies to the user's memory."""
+
+
+def is_tensor_copy(op: ops.DescriptorOp, function: Function, target: NvidiaTarget) -> bool:
+    """Whether an op on a descriptor is made by a tensor map on this target."""
+    if not target.has_tma or not isinstance(op, ops.DescriptorLoad | ops.DescriptorStore):
+        return False
+    shape, bits = op.block_shape, op.element.primitive_bitwidth
+    parts = [_extent(value, function) for value in (*op.sizes, *op.strides)]
+    return (
+        isinstance(op.base, Param)
+        and op.base in function.params
+        and None not in parts
+        and padded(shape) == tuple(shape)
+        and bits >= 8
+        and not shape[-1] * bits % (8 * _PIECE_BYTES)
+    )
+
+
+def tensor_memory(op: TensorOp) -> TileMemory:
+    """Return how the tile of an op lies in shared memory."""
+    order = tuple(reversed(range(len(op.block_shape))))
+    return memory_of(op.block_shape, order, op.element.primitive_bitwidth)
+
+
+def _extent(value: Value, function: Function) -> Extent | None:
+    match value:
+        case Param() if value in function.params:
+            return Parameter(function.params.index(value))
+        case ops.Full(value=number):
+            return int(number)
+        case ops.Hint(x=x) | ops.Cast(x=x):
+            return _extent(x, function) if x.type.element.is_int() else None
+    return None
+
+
+class Barriers:
+    """The barriers of one function, which count the bytes that arrive.
+
+    They lie in shared memory behind all else, of which the size is only known when the function has
+    been written: until then the text says `BARRIERS`.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all barriers."""
+        return self.count * _BARRIER_BYTES
+
+    def reserve(self, count: int) -> int:
+        """Return the number of the first of `count` new barriers."""
+        self.count += count
+        return self.count - count
+
+    def address(self, number: int, index: str | None = None) -> str:
+        """Return where a barrier lies, or the one `index` places behind it."""
+        first = f"getelementptr (i8, {SHARED} {BARRIERS}, i32 {number * _BARRIER_BYTES})"
+        if index is None:
+            return first
+        offset = self.code.assign(f"mul i32 {index}, {_BARRIER_BYTES}")
+        return self.code.assign(f"getelementptr i8, {SHARED} {first}, i32 {offset}")
+
+
+@dataclass(frozen=True)
+class _Box:
+    """One copy: where it lies in the tile, in elements, and in shared memory, in bytes."""
+
+    corner: tuple[int, ...]
+    offset: int
+
+
+class TensorCopies:
+    """Writes the tensor copies of one function; `maps` are the tensor maps that they need."""
+
+    def __init__(self, puller: Puller, machine: TensorMachine, function: Function) -> None:
+        self.puller, self.machine, self.function = puller, machine, function
+        self.code = puller.code
+        self.barriers = Barriers(self.code)
+        self.maps: list[TensorMap] = []
+
+    # -- loads ------------------------------------------------------------------------------------
+
+    def start_load(self, op: ops.DescriptorLoad, tile: SharedTile, barrier: str) -> None:
+        """Let one thread, that runs this alone, ask for a tile."""
+        for box in _boxes(tile.memory, self._box_shape(tile.memory)):
+            to = self.code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}")
+            offsets = self._offsets(op, box)
+            self.machine.copy_box_to_shared(to, self._map(op, tile.memory), offsets, barrier)
+
+    @contextmanager
+    def loaded(self, op: ops.DescriptorLoad) -> Iterator[None]:
+        """Inside, a tile that is loaded here lies in shared memory."""
+        puller, memory = self.puller, tensor_memory(op)
+        barrier = self.barriers.address(self.barriers.reserve(1))
+        phase = self.code.alloca("i32")
+        with self.code.entered():
+            self.code.line(f"store i32 0, ptr {phase}")
+        with puller.shared.ring(memory.size_bytes, memory.alignment) as span:
+            tile = SharedTile(memory, span.address)
+            puller.shared.before_access(op.base, writes=False)
+            self.machine.fence_async_proxy()
+            puller.shared.barrier()
+            with self.by_first_thread():
+                self.machine.expect_bytes(barrier, memory.size_bytes)
+                self.start_load(op, tile, barrier)
+            known = self.code.assign(f"load i32, ptr {phase}")
+            self.machine.await_phase(barrier, known)
+            self.code.line(f"store i32 {self.code.assign(f'xor i32 {known}, 1')}, ptr {phase}")
+            puller.tiles[op] = tile
+            yield
+            del puller.tiles[op]
+
+    @contextmanager
+    def by_first_thread(self, number: str = "") -> Iterator[None]:
+        """Write what only one thread of the program runs."""
+        code = self.code
+        chosen, done = code.label("first"), code.label("others")
+        text = code.assign(f"icmp eq i32 {number or self.puller.threads.number}, 0")
+        code.line(f"br i1 {text}, label %{chosen}, label %{done}")
+        code.place(chosen)
+        with code.section():
+            yield
+        code.line(f"br label %{done}")
+        code.place(done)
+
+    def prepare_barriers(self) -> None:
+        """Write, at the entry of the function, what makes the barriers ready."""
+        if not self.barriers.count:
+            return
+        with self.code.entered():
+            with self.by_first_thread(self.machine.thread_number()):
+                for number in range(self.barriers.count):
+                    self.machine.start_barrier(self.barriers.address(number))
+                self.machine.publish_barriers()
+            self.machine.barrier()
+
+    # -- stores -----------------------------------------------------------------------------------
+
+    def store(self, op: ops.DescriptorStore) -> None:
+        """Write a tile to shared memory, from where one thread lets it be copied."""
+        puller, memory = self.puller, tensor_memory(op)
+        elements = puller.pull_all(op.value, puller.placement.of_elements(op.value))
+        span = puller.shared.reserve(memory.size_bytes, memory.alignment)
+        tile = SharedTile(memory, span.address)
+        source = puller.placement.of_elements(op.value)
+        put_in_shared(puller, [e.text for e in elements], op.element, source, tile)
+        puller.shared.before_access(op.base, writes=True)
+        self.machine.fence_async_proxy()
+        with puller.shared.held(span):
+            puller.shared.barrier()
+        puller.shared.writes_by_copies = True
+        with self.by_first_thread():
+            for box in _boxes(memory, self._box_shape(memory)):
+                origin = self.code.assign(
+                    f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}"
+                )
+                offsets = self._offsets(op, box)
+                self.machine.copy_box_from_shared(origin, self._map(op, memory), offsets)
+            self.machine.commit_stores()
+            self.machine.wait_for_stores(only_reads=True)
+
+    # -- tensor maps ------------------------------------------------------------------------------
+
+    def _box_shape(self, memory: TileMemory) -> tuple[int, ...]:
+        sizes = [d.size for d in memory.layout.outputs]
+        shape = [min(size, _MOST_ROWS) for size in sizes]
+        if memory.swizzle:
+            shape[memory.inner] = memory.swizzle * 8 // memory.element_bits
+        return tuple(shape)
+
+    def _offsets(self, op: TensorOp, box: _Box) -> list[str]:
+        offsets = []
+        for value, step in zip(op.offsets, box.corner, strict=True):
+            first = self.puller.scalar(value).text
+            offsets.append(self.code.assign(f"add i32 {first}, {step}") if step else first)
+        return offsets[::-1]
+
+    def _map(self, op: TensorOp, memory: TileMemory) -> str:
+        """The parameter of the kernel that is the tensor map of an op."""
+        extents = [_extent(value, self.function) for value in (*op.sizes, *op.strides)]
+        known = [extent for extent in extents if extent is not None]
+        rank = len(op.sizes)
+        made = TensorMap(
+            self.function.params.index(op.base),
+            tuple(known[:rank]),
+            tuple(known[rank:]),
+            self._box_shape(memory),
+            dtype(op.element),
+            memory.swizzle,
+            isinstance(op, ops.DescriptorLoad) and op.padding is ops.Padding.NAN,
+        )
+        if made not in self.maps:
+            self.maps.append(made)
+        return f"%map{self.maps.index(made)}"
+
+
+def _boxes(memory: TileMemory, shape: tuple[int, ...]) -> Iterator[_Box]:
+    sizes = [d.size for d in memory.layout.outputs]
+    for corner in product(*(range(0, s, step) for s, step in zip(sizes, shape, strict=True))):
+        yield _Box(corner, memory.offset_bytes(*corner))
