@@ -49,11 +49,20 @@ class PtxKernel:
     tensor_maps: tuple[TensorMap, ...] = ()
 
 
-def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS) -> Function:
-    """Return an optimised function as `generate` takes it."""
+def prepare(
+    function: Function,
+    target: NvidiaTarget,
+    options: GpuOptions = _DEFAULTS,
+    *,
+    tensor_maps: bool = False,
+) -> Function:
+    """Return an optimised function as `generate` takes it.
+
+    `tensor_maps` says whether the launch makes tensor maps; else descriptors become pointers.
+    """
 
     def keeps(op: ops.DescriptorOp) -> bool:
-        return is_tensor_copy(op, function, target)
+        return tensor_maps and is_tensor_copy(op, function, target)
 
     return prepare_for_gpu(function, target, fuses=options.enable_fp_fusion, keeps=keeps)
 
