@@ -42,8 +42,10 @@ format: $(VENV)/.dev  ## Format the sources and apply the safe fixes of the lint
 	$(VENV)/bin/ruff check --fix --exit-zero .
 	$(VENV)/bin/ruff format .
 
-bench: $(BENCH_VENV)/.run  ## Measure the CPU target beside NumPy and torch
-	$(BENCH_VENV)/bin/python benchmarks/cpu.py $(ARGS)
+bench: $(BENCH_VENV)/.run  ## Measure beside torch: the GPU target where torch sees a GPU, else the CPU's
+	@if $(BENCH_VENV)/bin/python -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; \
+	  then target=gpu; else target=cpu; fi; \
+	  set -x; $(BENCH_VENV)/bin/python benchmarks/$$target.py $(ARGS)
 
 clean:  ## Remove environments, caches and build output
 	rm -rf .venv .venv-bench build dist *.egg-info

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import multiprocessing
 import os
@@ -32,8 +33,9 @@ if str(ROOT) not in sys.path:
 
 import torch  # noqa: E402 - the path comes first
 
+from benchmarks.gpu_costs import COSTS, Cost  # noqa: E402
 from benchmarks.measure import compile_row  # noqa: E402
-from benchmarks.report import plot, table  # noqa: E402
+from benchmarks.report import plot, shown, table  # noqa: E402
 from benchmarks.systems import TILEWRIGHT, TRITON, installed  # noqa: E402
 from benchmarks.workloads.table import Row, all_rows  # noqa: E402
 
@@ -107,6 +109,21 @@ class Measuring:
         return result
 
 
+def paid(costs: Sequence[Cost], deadline: float) -> Iterator[dict[str, Any]]:
+    """The figures of what is paid besides computing, as far as there is time."""
+    for group in COSTS:
+        if not set(group.rows) & set(costs):
+            continue
+        try:
+            sides = group.measure(deadline - time.monotonic())
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            say(f"{group.rows[0].name}: {error}")
+            continue
+        for cost, own in zip(group.rows, sides, strict=True):
+            if cost in costs:
+                yield cost.result(own)
+
+
 def forward(stream: Any, messages: queue.Queue[dict[str, Any] | None]) -> None:
     with stream:
         for line in stream:
@@ -135,10 +152,10 @@ def report_line(result: dict[str, Any]) -> str:
     parts = []
     for name, side in result["sides"].items():
         if "rate" in side:
-            config = side["config"]
+            config = side.get("config", "")
             if isinstance(config, dict):
                 config = " ".join(f"{key}={value}" for key, value in config.items())
-            parts.append(f"{name} {side['rate']:.0f} ({config})")
+            parts.append(f"{name} {shown(side['rate'])}{f' ({config})' * bool(config)}")
         else:
             parts.append(f"{name}: {first_line(side['failure'])}")
     return f"{result['name']}: {'; '.join(parts)}"
@@ -177,8 +194,9 @@ def main() -> None:
     options = arguments()
     deadline = time.monotonic() + options.budget
     rows = [row for row in all_rows() if re.search(options.rows, row.name)]
+    costs = [cost for group in COSTS for cost in group.rows if re.search(options.rows, cost.name)]
     if options.list:
-        print("\n".join(row.name for row in rows))
+        print("\n".join(line.name for line in (*rows, *costs)))
         return
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks/gpu.py needs a GPU, and a torch that sees it")
@@ -189,7 +207,7 @@ def main() -> None:
         **{system.package: system.version for system in installed()},
     }
     print(", ".join(f"{key} {value}" for key, value in facts.items()), end="\n\n", flush=True)
-    if options.jobs:
+    if options.jobs and rows:
         compile_ahead(rows, options.jobs, deadline)
     measuring = Measuring(
         rows,
@@ -198,7 +216,7 @@ def main() -> None:
         deadline=deadline,
     )
     results = []
-    for result in measuring.results():
+    for result in itertools.chain(measuring.results(), paid(costs, deadline)):
         say(report_line(result))
         results.append(result)
         if options.json:

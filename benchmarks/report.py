@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.systems import LIBRARY, TILEWRIGHT, TRITON
 
-__all__ = ["aligned", "mark", "plot", "ratio", "table"]
+__all__ = ["aligned", "mark", "plot", "ratio", "shown", "table"]
 
 EQUAL = 0.02  # figures less apart than this count as equal
 
@@ -19,9 +19,15 @@ def rate(result: Mapping[str, Any], side: str) -> float | None:
 
 
 def ratio(result: Mapping[str, Any]) -> float | None:
-    """Tilewright's rate beside Triton's."""
+    """How much better Tilewright is than Triton: 2 at twice the rate, or half the cost."""
     ours, theirs = rate(result, TILEWRIGHT), rate(result, TRITON)
-    return None if ours is None or theirs is None else ours / theirs
+    if ours is None or theirs is None:
+        return None
+    return theirs / ours if is_cost(result) else ours / theirs
+
+
+def is_cost(result: Mapping[str, Any]) -> bool:
+    return bool(result.get("is_cost"))
 
 
 def mark(result: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> str:
@@ -29,6 +35,8 @@ def mark(result: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> 
     ours = rate(result, TILEWRIGHT)
     if ours is None:
         return "fails"
+    if result.get("limit"):
+        return "ok" if ours <= result["limit"] else "over"
     floor = rate(others[result["floor"]], TILEWRIGHT) if result["floor"] in others else None
     if floor is not None and ours < floor * (1 - EQUAL):
         return f"under {result['floor']}"
@@ -53,7 +61,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
                 *(cell(result, side) for side in (TILEWRIGHT, TRITON, LIBRARY)),
                 result["unit"],
                 "" if found is None else f"{found:.2f}x",
-                f"{result['goal']:.2f}x",
+                f"{result['limit']:g}" if result.get("limit") else f"{result['goal']:.2f}x",
                 mark(result, others),
             ]
         )
@@ -63,10 +71,15 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 def cell(result: Mapping[str, Any], side: str) -> str:
     found = rate(result, side)
     if found is not None:
-        return f"{found:.0f}" if found >= 100 else f"{found:.1f}"
+        return shown(found)
     if side == LIBRARY or side not in result["sides"]:
         return "-"
     return "wrong" if result["sides"][side]["failure"].startswith("wrong") else "fails"
+
+
+def shown(figure: float) -> str:
+    """Three digits of a figure, or all before the point."""
+    return f"{figure:.{0 if figure >= 100 else 1 if figure >= 10 else 2}f}"
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
@@ -111,7 +124,7 @@ def plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.scatter(goals, places, marker="|", s=200, color="tab:red", label="goal", zorder=3)
     axes.set_yticks(places, [result["name"] for result in shown])
     axes.invert_yaxis()
-    axes.set_xlabel("rate beside Triton's")
+    axes.set_xlabel("rate beside Triton's (costs: Triton's beside Tilewright's)")
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", dpi=150)

@@ -20,14 +20,13 @@ CHECKED_HEADS = 2  # the logits of a head are large
 
 @dataclass(frozen=True)
 class Attention(Workload):
-    """bf16, (batch, heads, length, head), with descriptors or with pointers."""
+    """bf16, (batch, heads, length, head), with descriptors."""
 
     batch: int
     heads: int
     length: int
     head: int
     is_causal: bool
-    has_pointers: bool = False
     unit: ClassVar = "TFLOP/s"
     tolerance: ClassVar = 2e-2
     library_name: ClassVar = "cuDNN"
@@ -60,23 +59,18 @@ class Attention(Workload):
         return torch.empty_like(inputs[0]), lse
 
     def launch(self, system: System, config: Config, inputs: Tensors, outputs: Tensors) -> None:
-        (q, k, v), (out, lse) = inputs, outputs
-        kernel = "attention.pointer_attention_kernel"
-        arrays: tuple[Any, ...] = (q, k, v, out)
-        if not self.has_pointers:
-            kernel = "attention.attention_kernel"
-            tall, wide = (config["BLOCK_M"], self.head), (config["BLOCK_N"], self.head)
-            arrays = tuple(
-                system.descriptor(array.view(-1, self.head), block)
-                for array, block in zip(arrays, (tall, wide, wide, tall), strict=True)
-            )
+        tall, wide = (config["BLOCK_M"], self.head), (config["BLOCK_N"], self.head)
+        arrays = tuple(
+            system.descriptor(array.view(-1, self.head), block)
+            for array, block in zip((*inputs, outputs[0]), (tall, wide, wide, tall), strict=True)
+        )
+        self.start(system, "attention_kernel", config, (*arrays, outputs[1]))
+
+    def start(self, system: System, kernel: str, config: Config, arrays: Tensors) -> None:
         system.run(
-            kernel,
+            f"attention.{kernel}",
             (cdiv(self.length, config["BLOCK_M"]), self.batch * self.heads),
-            *arrays,
-            lse,
-            LOG2_E / math.sqrt(self.head),
-            self.length,
+            *(*arrays, LOG2_E / math.sqrt(self.head), self.length),
             HEAD=self.head,
             IS_CAUSAL=self.is_causal,
             **config,
@@ -91,6 +85,14 @@ class Attention(Workload):
 
     def library(self, inputs: Tensors) -> Callable[[], Any]:
         return partial(cudnn_attention, *inputs, is_causal=self.is_causal)
+
+
+@dataclass(frozen=True)
+class PointerAttention(Attention):
+    """The same with pointers."""
+
+    def launch(self, system: System, config: Config, inputs: Tensors, outputs: Tensors) -> None:
+        self.start(system, "pointer_attention_kernel", config, (*inputs, *outputs))
 
 
 def cudnn_attention(q: Any, k: Any, v: Any, *, is_causal: bool) -> Any:
@@ -133,13 +135,18 @@ class AttentionBackward(Attention):
         """Queries, keys, values, the result, its gradient and `lse`."""
         q, k, v = super().inputs(device)
         out, lse = super().outputs((q,))
-        for heads in zip(*(array.flatten(0, 1) for array in (q, k, v, out, lse)), strict=True):
-            *operands, own_out, own_lse = (array[None] for array in heads)
+        if device != "meta":
+            self.run_forward(q, k, v, out, lse)
+        return q, k, v, out, random(*self.shape, device=device, dtype=torch.bfloat16), lse
+
+    def run_forward(self, *arrays: Any) -> None:
+        """Fill in the result and `lse`, a head at a time: the logits of all would be large."""
+        for heads in zip(*(array.flatten(0, 1) for array in arrays), strict=True):
+            *operands, out, lse = (array[None] for array in heads)
             operands = [array.float() for array in operands]
             exact_out, exact_lse = exact_attention(*operands, is_causal=self.is_causal)
-            own_out.copy_(exact_out)
-            own_lse.copy_(exact_lse)
-        return q, k, v, out, random(*self.shape, device=device, dtype=torch.bfloat16), lse
+            out.copy_(exact_out)
+            lse.copy_(exact_lse)
 
     def outputs(self, inputs: Tensors) -> Tensors:
         """The gradients, and room for what the kernels hand on."""

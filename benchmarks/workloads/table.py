@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.workloads.attention import Attention, AttentionBackward
+from benchmarks.workloads.attention import Attention, AttentionBackward, PointerAttention
 from benchmarks.workloads.elementwise import (
     Add,
     BiasGeluResidual,
@@ -110,14 +110,12 @@ def attention_rows() -> Iterator[Row]:
         for length in (4096, 16384):
             for is_causal in (False, True):
                 tail = f"{length} d{head}{' causal' if is_causal else ''}"
-                make = partial(Attention, head=head, is_causal=is_causal)
-                large = make(16384 // length, 2048 // head, length)
-                small = make(1, 2, 256)
-                yield Row(f"attention bf16 descriptors {tail}", 1.0, large, small)
-                if length == 4096:
-                    large = make(4, 2048 // head, length, has_pointers=True)
-                    small = make(1, 2, 256, has_pointers=True)
-                    yield Row(f"attention bf16 pointers {tail}", 1.0, large, small)
+                large = (16384 // length, 2048 // head, length, head, is_causal)
+                small = (1, 2, 256, head, is_causal)
+                for form, kind in (("descriptors", Attention), ("pointers", PointerAttention)):
+                    if kind is Attention or length == 4096:
+                        name = f"attention bf16 {form} {tail}"
+                        yield Row(name, 1.0, kind(*large), kind(*small))
 
 
 def backward_rows() -> Iterator[Row]:

@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.systems import TILEWRIGHT, TRITON, System, load  # noqa: E402 - needs torch
+from benchmarks.gpu_costs import compiled_rows  # noqa: E402
+from benchmarks.systems import KERNELS, TILEWRIGHT, TRITON, System, load  # noqa: E402 - needs torch
 from benchmarks.workloads.philox import uniform  # noqa: E402
 from benchmarks.workloads.table import all_rows  # noqa: E402
 from tilewright.errors import TilewrightError  # noqa: E402
@@ -76,6 +77,27 @@ def test_a_kernel_file_is_loaded_for_a_system_alone():
     names = load(TILEWRIGHT, "elementwise")
     assert names["triton"].__name__ == names["tl"].__name__.partition(".")[0] == TILEWRIGHT
     assert not {name for name in set(sys.modules) - before if name.partition(".")[0] == TRITON}
+
+
+class WithoutMemory(System):
+    def descriptor(self, tensor, block):
+        return tensor
+
+
+def test_the_rows_that_are_compiled_for_their_cost_have_every_kernel():
+    used = set()
+    system = WithoutMemory(TILEWRIGHT, lambda kernel, *_: used.add(kernel.name))
+    for row in compiled_rows():
+        inputs = row.workload.inputs("meta")
+        row.workload.launch(system, row.workload.configs[0], inputs, row.workload.outputs(inputs))
+    names = {
+        name
+        for path in KERNELS.glob("[a-z]*.py")
+        if path.stem != "launching"
+        for name in load(TILEWRIGHT, path.stem)
+        if name.endswith("_kernel")
+    }
+    assert used == names
 
 
 def test_errors_in_a_kernel_file_name_its_lines():

@@ -38,10 +38,24 @@ def test_marks(found, expected):
     assert mark(found, others) == expected
 
 
+@pytest.mark.parametrize(
+    ("ours", "settings", "expected"),
+    [
+        (5.0, {}, "ok"),
+        (11.0, {}, "under"),
+        (3.0, {"limit": 3.0}, "ok"),
+        (3.1, {"limit": 3.0}, "over"),
+    ],
+)
+def test_marks_of_costs(ours, settings, expected):
+    found = {**result(ours=ours, theirs=10.0), "is_cost": True, **settings}
+    assert mark(found, {}) == expected
+
+
 def test_table():
     lines = table([result("a", ours=123.4, theirs=61.7), result("b", theirs=7.25)]).splitlines()
     assert lines[2].split() == ["a", "123", "61.7", "-", "GB/s", "2.00x", "1.00x", "ok"]
-    assert lines[3].split() == ["b", "wrong", "7.2", "-", "GB/s", "1.00x", "fails"]
+    assert lines[3].split() == ["b", "wrong", "7.25", "-", "GB/s", "1.00x", "fails"]
 
 
 # What stands in for `benchmarks.measure`: it ends in the middle of the second row.
