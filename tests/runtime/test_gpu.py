@@ -1,14 +1,24 @@
 """Kernels on a real GPU, against PyTorch."""
 
 import math
+import os
+import subprocess
+import sys
+import textwrap
 
+import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from examples.attention import attention_kernel
 from examples.elementwise import add_kernel
 from examples.matmul import matmul_kernel
 from examples.rows import layer_norm_kernel, softmax_kernel
+from tests.runtime.gpu_kernels import make_add
 from tilewright.errors import LaunchError
+from tilewright.runtime import cuda, gpu_build
+from tilewright.runtime.benchmark import do_bench
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -89,3 +99,198 @@ def test_arrays_on_two_devices_are_refused():
     x = random(8)
     with pytest.raises(LaunchError, match="several devices"):
         add_kernel[1,](x, x.cpu(), x, 8, BLOCK=8)
+
+
+# ---- the runtime
+
+
+def sums(size=1 << 16):
+    x, y = random(size), random(size)
+    return x, y, torch.empty_like(x), size
+
+
+def test_launches_are_in_machine_code(monkeypatch):
+    add = make_add()
+    x, y, out, size = sums()
+    compiled = add[size // 1024,](x, y, out, size, BLOCK=1024)
+    assert compiled.code.launcher is not None
+    monkeypatch.setattr(type(compiled.code), "run", None)
+    for _ in range(3):
+        out.zero_()
+        assert add[size // 1024,](x, y, out, size, BLOCK=1024) is compiled
+        assert torch.equal(out, x + y)
+    parameter = torch.nn.Parameter(x)
+    add[size // 1024,](parameter, y, out, size, BLOCK=1024)
+    assert torch.equal(out, x + y)
+
+
+def test_a_graph_records_launches():
+    add = make_add()
+    x, y, out, size = sums()
+    add[size // 1024,](x, y, out, size, BLOCK=1024)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        add[size // 1024,](x, y, out, size, BLOCK=1024)
+    out.zero_()
+    graph.replay()
+    assert torch.equal(out, x + y)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_several_gpus():
+    add = make_add()
+    x, y, out, size = sums()
+    for device in ("cuda:0", "cuda:1", "cuda:0", "cuda:1"):
+        parts = [array.to(device) for array in (x, y, out)]
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            add[size // 1024,](*parts, size, BLOCK=1024)
+        stream.synchronize()
+        assert torch.equal(parts[2].cpu(), (x + y).cpu())
+        assert torch.cuda.current_device() == 0
+
+
+def test_what_a_kernel_takes_is_known():
+    compiled = add_kernel[64,](*sums(), BLOCK=1024, num_warps=8)
+    assert 8 <= compiled.n_regs <= 255
+    assert compiled.n_max_threads >= 256
+    assert compiled.metadata.num_warps == 8
+    assert compiled.asm["cubin"].startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("way", ["ptxas", "linker", "loading"])
+def test_every_way_to_machine_code_is_right_and_alike(way, monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    if way == "ptxas" and gpu_build.find_ptxas() is None:
+        pytest.skip("there is no ptxas")
+    if way != "ptxas":
+        monkeypatch.setattr(gpu_build, "find_ptxas", lambda: None)
+    if way == "loading":
+        monkeypatch.setattr(gpu_build, "_linked", lambda *_: None)
+    x = random(64, 4096, dtype=torch.float16)
+    out = torch.empty_like(x)
+    for _ in range(2):  # compiled, then from the disk cache
+        kernel = tw.jit(softmax_kernel.fn)
+        compiled = kernel[64,](x, out, 4096, 4096, 4096, BLOCK=4096)
+        torch.testing.assert_close(out, torch.softmax(x, 1), rtol=1e-3, atol=1e-3)
+        assert ("cubin" in compiled.asm) is (way != "loading")
+        assert compiled.n_spills == 0
+
+
+def test_other_arrays():
+    add = make_add()
+    x = np.arange(1000, dtype=np.float32)
+    first, out = tw.DeviceArray.from_numpy(x), tw.DeviceArray(1000, tl.float32)
+    add[1,](first, first, out, 1000, BLOCK=1024)
+    np.testing.assert_array_equal(out.to_numpy(), 2 * x)
+    mixed = torch.as_tensor(first, device="cuda")
+    add[1,](mixed, first, out, 1000, BLOCK=1024)
+    np.testing.assert_array_equal(out.to_numpy(), 2 * x)
+    cupy = pytest.importorskip("cupy")
+    with cupy.cuda.Stream(non_blocking=True):
+        arrays = [cupy.asarray(x), cupy.ones(1000, cupy.float32), cupy.zeros(1000, cupy.float32)]
+        add[1,](*arrays, 1000, BLOCK=1024)
+        np.testing.assert_array_equal(cupy.asnumpy(arrays[2]), x + 1)
+
+
+def test_times_are_those_of_the_gpu():
+    x = random(1 << 26)
+    out = torch.empty_like(x)
+    ours = do_bench(lambda: add_kernel[1 << 16,](x, x, out, 1 << 26, BLOCK=1024))
+    theirs = do_bench(lambda: torch.add(x, x, out=out))
+    # 512 MB and more are moved: far longer than a launch takes, and not what the host waits for.
+    assert 0.05 < ours < 20
+    assert 0.05 < theirs < 20
+
+
+def test_autotuning_leaves_nothing_behind():
+    @tw.autotune([tw.Config({"BLOCK": b}, num_warps=w) for b in (256, 1024) for w in (2, 8)], ["n"])
+    @tw.jit
+    def increment(x_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets, mask=offsets < n)
+        tl.store(x_ptr + offsets, x + 1, mask=offsets < n)
+
+    x = torch.zeros(1 << 20, device="cuda")
+    for launches in (1, 2):
+        increment[lambda meta: ((1 << 20) // meta["BLOCK"],)](x, 1 << 20)
+        assert bool((x == launches).all())
+    assert len(increment.configs_timings) == 4
+
+
+def test_out_of_memory_is_an_error_that_says_so():
+    with pytest.raises(MemoryError, match="the GPU is out of memory"):
+        tw.DeviceArray(1 << 45, tl.float32)
+
+
+def test_debugging_on_arrays_of_the_gpu():
+    add = make_add()
+    x, y, out, size = sums(4096)
+    add.debug[4,](x, y, out, size, BLOCK=1024)
+    assert torch.equal(out, x + y)
+    with pytest.raises(LaunchError, match="`y_ptr`"):
+        add.debug[4,](x, y[:1000].clone(), out, size, BLOCK=1024)
+
+
+PROGRAM = """
+import sys, torch
+import tilewright as tw, tilewright.language as tl
+@tw.jit(source=open(sys.argv[1]).read())
+def kernel(x_ptr, offset, BLOCK: tl.constexpr): ...
+x = torch.zeros(64, device="cuda")
+"""
+
+KERNEL = """
+def kernel(x_ptr, offset, BLOCK: tl.constexpr):
+    tl.store(x_ptr + offset + tl.arange(0, BLOCK), 1.0)
+"""
+
+
+def run_program(tmp_path, body, **environment):
+    (tmp_path / "kernel.txt").write_text(KERNEL)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + textwrap.dedent(body))
+    return subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "kernel.txt")],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_access_to_nothing_is_told_with_the_last_kernels(tmp_path):
+    body = """
+        kernel[1,](x, 1 << 40, BLOCK=64)
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            pass
+        kernel[1,](x, 1 << 40, BLOCK=64)
+    """
+    done = run_program(tmp_path, body)
+    assert "a kernel that was launched before has failed: an access outside" in done.stderr
+    assert "`kernel`" in done.stderr
+    done = run_program(tmp_path, "kernel[1,](x, 1 << 40, BLOCK=64)", TILEWRIGHT_DEBUG="1")
+    assert "running kernel: a kernel that was launched before has failed" in done.stderr
+
+
+def test_a_kernel_from_the_disk_needs_no_compiler(tmp_path):
+    body = """
+        kernel[1,](x, 0, BLOCK=64)
+        assert bool((x == 1).all())
+        print(sorted({"llvmlite", "tilewright.passes.pipeline"} & set(sys.modules)))
+    """
+    for expected in ("['llvmlite', 'tilewright.passes.pipeline']", "[]"):
+        done = run_program(tmp_path, body, TILEWRIGHT_CACHE_DIR=str(tmp_path / "cache"))
+        assert done.stdout.strip() == expected, done.stderr
+
+
+def test_contexts_are_as_they_were():
+    add = make_add()
+    arguments = sums()
+    add[64,](*arguments, BLOCK=1024)
+    with cuda.device(0).active():
+        add[64,](*arguments, BLOCK=1024)
+    assert torch.equal(arguments[2], arguments[0] + arguments[1])

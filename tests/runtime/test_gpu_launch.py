@@ -250,6 +250,35 @@ def test_own_device_arrays(fake_driver):
     assert len(fake_driver.memory) == size - 1
 
 
+def test_the_body_runs_as_python_on_copies(fake_driver):
+    add = make_add()
+    x = tw.DeviceArray.from_numpy(np.arange(64, dtype=np.float32))
+    add.debug[1,](x, x, x, 64, BLOCK=64)
+    np.testing.assert_array_equal(x.to_numpy(), 2 * np.arange(64))
+    with tw.emulate("sm_80"):
+        add[1,](x, x, x, 64, BLOCK=64)
+    np.testing.assert_array_equal(x.to_numpy(), 4 * np.arange(64))
+    assert not fake_driver.launches
+
+
+def test_out_of_bounds_on_the_gpu_is_found_on_copies(tensor):
+    add = make_add()
+    x, short = (tw.DeviceArray.from_numpy(np.zeros(n, np.float32)) for n in (64, 32))
+    with pytest.raises(LaunchError, match="`y_ptr`"):
+        add.debug[1,](x, short, x, 64, BLOCK=64)
+    unknown = tensor(np.zeros(64, np.float32))
+    with pytest.raises(LaunchError, match="`y_ptr`: how large the memory of the Tensor is"):
+        add.debug[1,](x, unknown, x, 64, BLOCK=64)
+
+
+def test_compiling_for_arrays_that_are_not_there(fake_driver):
+    mock = tw.MockTensor(tl.float32, device="cuda")
+    compiled = make_add().warmup(mock, mock, mock, 64, BLOCK=64)
+    assert compiled.metadata.target == "sm_90a"
+    with pytest.raises(LaunchError, match="no memory"):
+        make_add()[1,](mock, mock, mock, 64, BLOCK=64)
+
+
 # ---- errors
 
 
@@ -389,3 +418,9 @@ def test_every_dtype_of_pytorch_is_told_apart():
         found = dlpack.open_dlpack(torch.zeros(2, 3, dtype=getattr(torch, name)).T)
         assert found.dtype is dtype_of(getattr(torch, name))
         assert (found.shape, found.strides) == ((3, 2), (1, 3))
+
+
+@pytest.mark.parametrize("registers", [0, 15, 256, "many", 1.5])
+def test_limits_of_registers_that_there_are_not(arrays, registers):
+    with pytest.raises(LaunchError, match="`maxnreg` is None or an int from 16 to 255"):
+        make_add()[2,](*arrays, BLOCK=64, maxnreg=registers)

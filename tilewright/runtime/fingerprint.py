@@ -39,26 +39,24 @@ def gpu_build_fingerprint() -> str:
 
 def _versions(without: frozenset[str]) -> str:
     """The package's source but for some directories, and what it runs on."""
-    files = (f for f in _all_source_files() if without.isdisjoint(Path(f[0]).parts))
-    source = digest(f"{path} {size} {time}" for path, size, time in files)
-    return ";".join(map(str, (source, compiler_version(), sys.implementation.cache_tag)))
+    files = (text for directories, text in _sources() if without.isdisjoint(directories))
+    return ";".join(map(str, (digest(files), compiler_version(), sys.implementation.cache_tag)))
 
 
 @functools.cache
-def _all_source_files() -> list[tuple[str, int, int]]:
-    """The paths in the package, with sizes and times."""
-    skipped = len(_PACKAGE)
-    return sorted((path[skipped:], size, time) for path, size, time in _source_files(_PACKAGE))
+def _sources() -> list[tuple[tuple[str, ...], str]]:
+    """For each source file the directories that it is in, and a text about it."""
+    return sorted(_source_files(_PACKAGE, ()))
 
 
-def _source_files(directory: str) -> Iterator[tuple[str, int, int]]:
+def _source_files(directory: str, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
                 facts = entry.stat()
-                yield entry.path, facts.st_size, facts.st_mtime_ns
+                yield names, f"{names} {entry.name} {facts.st_size} {facts.st_mtime_ns}"
             elif entry.name not in _NOT_COMPILING and entry.is_dir(follow_symlinks=False):
-                yield from _source_files(entry.path)
+                yield from _source_files(entry.path, (*names, entry.name))
 
 
 def cached_object(key: str, make: Callable[[], bytes]) -> bytes:

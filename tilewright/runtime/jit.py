@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tilewright.codegen.gpu import options as gpu_options
-    from tilewright.runtime import codes, cuda, gpu_target, request
+    from tilewright.runtime import codes, cuda, gpu_target, host_copies, request
 else:
     codes = Deferred("tilewright.runtime.codes")
     cuda = Deferred("tilewright.runtime.cuda")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
     gpu_target = Deferred("tilewright.runtime.gpu_target")
+    host_copies = Deferred("tilewright.runtime.host_copies")
     request = Deferred("tilewright.runtime.request")
 
 __all__ = ["JITFunction", "jit"]
@@ -205,7 +207,6 @@ class JITFunction(KernelFunction):
         options: dict[str, Any],
         emulation: Emulation,
     ) -> EmulatedKernel:
-        self._require_cpu(arguments, "emulating a GPU")
         chosen = tuple(sorted(options.items()))
         key = (emulation.target, *chosen, *self._key(None, arguments, options))
         with self._lock:
@@ -217,7 +218,8 @@ class JITFunction(KernelFunction):
         if self._is_reported:
             name = emulation.target.architecture
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on an emulated {name}")
-        kernel.run(grid, arguments, emulation)
+        with self._on_host(arguments) as here:
+            kernel.run(grid, here, emulation)
         return kernel
 
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -228,18 +230,21 @@ class JITFunction(KernelFunction):
             self._interpret(grid, list(map(specialize, self.params, values)), options)
 
     def _interpret(self, grid: Extents, arguments: list[Argument], options: dict[str, Any]) -> None:
-        self._require_cpu(arguments, "interpreting a kernel")
         __tracebackhide__ = True
         if self._is_reported:
             tell(f"[tilewright] {self.name}[{grid}]: as Python")
         checks_overflow = bool(options.get("sanitize_overflow", True))
-        run_interpreted(self, arguments, grid, checks_overflow=checks_overflow)
+        with self._on_host(arguments) as here:
+            run_interpreted(self, here, grid, checks_overflow=checks_overflow)
 
-    def _require_cpu(self, arguments: list[Argument], what: str) -> None:
-        if gpu_of(self.name, arguments) is not None:
-            raise LaunchError(
-                f"{self.name}: {what} needs arrays of the CPU", hint="pass `tensor.cpu()`"
-            )
+    @contextlib.contextmanager
+    def _on_host(self, arguments: list[Argument]) -> Iterator[list[Argument]]:
+        """Copy arrays of a GPU to this machine's memory for a while."""
+        if gpu_of(self.name, arguments) is None:
+            yield arguments
+        else:
+            with host_copies.on_host(arguments) as copied:
+                yield copied
 
     def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options:

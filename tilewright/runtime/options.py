@@ -42,6 +42,8 @@ DEFAULTS: dict[str, Any] = {
     "assume_in_bounds": False,
 }
 
+# What ptxas takes as a limit: it needs some, and a thread has no more.
+_REGISTERS = range(16, 256)
 _POSITIVE = ("num_warps", "num_ctas", "num_stages")
 
 
@@ -58,3 +60,8 @@ def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[st
         if option in _POSITIVE and (not isinstance(value, int) or value < (option != "num_stages")):
             least = "0" if option == "num_stages" else "1"
             raise LaunchError(f"{kernel}: `{option}` is an int of at least {least}, not {value!r}")
+        if option == "maxnreg" and value is not None and value not in _REGISTERS:
+            raise LaunchError(
+                f"{kernel}: `maxnreg` is None or an int from {_REGISTERS.start} to "
+                f"{_REGISTERS.stop - 1}, not {value!r}"
+            )

@@ -52,11 +52,15 @@ def reinterpret(array: Any, dtype: DType) -> Any:
 
 
 class MockTensor:
-    """An array without memory, to compile for: `kernel.warmup(MockTensor(tl.float32), ...)`."""
+    """An array without memory, to compile for: `kernel.warmup(MockTensor(tl.float32), ...)`.
 
-    def __init__(self, dtype: Any, shape: Sequence[int] = (1,)) -> None:
+    `device="cuda"`, or `"cuda:1"`, stands for an array on that GPU.
+    """
+
+    def __init__(self, dtype: Any, shape: Sequence[int] = (1,), device: str = "cpu") -> None:
         self.dtype = dtype
         self.shape = tuple(shape)
+        self.device = device
 
     def __repr__(self) -> str:
         return f"MockTensor({self.dtype}, {self.shape})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -27,8 +28,14 @@ class Assembled:
 
 
 def find_ptxas() -> str | None:
-    """Return the path of `ptxas`, if there is one."""
-    return shutil.which("ptxas")
+    """Return the path of `ptxas`, if there is one: of a toolkit, or of NVIDIA's Python package."""
+    found = shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
+    if found is not None:
+        return found
+    package = importlib.util.find_spec("nvidia")
+    directories = () if package is None else package.submodule_search_locations or ()
+    places = (place for directory in directories for place in Path(directory).glob("*/bin"))
+    return next(filter(None, (shutil.which("ptxas", path=place) for place in places)), None)
 
 
 def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:
