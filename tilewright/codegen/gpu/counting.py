@@ -17,45 +17,43 @@ __all__ = ["count", "sort_tile"]
 
 
 def count(puller: Puller, placement: Placement, op: ops.Histogram) -> None:
-    """Count in shared memory, by atomics, and read the counts."""
+    """Count in shared memory, by atomics, and read the counts.
+
+    What is not to be counted goes to a bin behind the last one: atomics without a condition are
+    faster, in particular those of a warp that add 1.
+    """
     target, layout = placement.home(op), placement.of_elements(op.x)
     zero = Element("0", 1, 0)
-    with TileTable(puller, op.element, op.num_bins) as table:
+    with TileTable(puller, op.element, op.num_bins + 1) as table:
         for _, position, flag in _places(puller, op, target):
             table.write(position, zero, flag)
         table.publish()
         for register, _, flag in _places(puller, op.x, layout):
-            inside, number = _bin(puller, op, layout, register)
-            taken = puller.both(inside, flag)
-            assert taken is not None
-            _add_one(puller, table.address(number), taken)
+            number = _bin(puller, op, layout, register, flag)
+            address = table.address(number)
+            puller.code.assign(f"atomicrmw add {SHARED} {address}, i32 1 monotonic")
         table.publish()
         _read(puller, op, target, table)
 
 
-def _add_one(puller: Puller, address: str, flag: Element) -> None:
-    code = puller.code
-    then, after = code.label("then"), code.label("next")
-    code.line(f"br i1 {flag.text}, label %{then}, label %{after}")
-    code.place(then)
-    code.assign(f"atomicrmw add {SHARED} {address}, i32 1 monotonic")
-    code.line(f"br label %{after}")
-    code.place(after)
-
-
 def _bin(
-    puller: Puller, op: ops.Histogram, layout: LinearLayout, register: int
-) -> tuple[Element | None, Element]:
-    """Whether an element is counted, and in which bin."""
+    puller: Puller, op: ops.Histogram, layout: LinearLayout, register: int, acts: Element | None
+) -> Element:
+    """The bin of an element."""
     code, kind = puller.code, dtype(op.x.type.element)
-    text = puller.pull(op.x, layout, register).text
-    if kind.primitive_bitwidth < 64:
+    text, wide = puller.pull(op.x, layout, register).text, llvm_type(kind)
+    if kind.primitive_bitwidth < 32:
         extend = "sext" if kind.is_int_signed() else "zext"
-        text = code.assign(f"{extend} {llvm_type(kind)} {text} to i64")
-    known = Element(code.assign(f"icmp ult i64 {text}, {op.num_bins}"), 1, code.level)
+        text, wide = code.assign(f"{extend} {wide} {text} to i32"), "i32"
+    bounds = f"{wide} {text}, {wide} {op.num_bins}"
+    text = code.call(wide, f"llvm.umin.{wide}", bounds)
+    if wide == "i64":
+        text = code.assign(f"trunc i64 {text} to i32")
     mask = None if op.mask is None else puller.pull(op.mask, layout, register)
-    number = code.assign(f"trunc i64 {text} to i32")
-    return puller.both(known, mask), Element(number, 1, code.level)
+    taken = puller.both(acts, mask)
+    if taken is not None:
+        text = code.assign(f"select i1 {taken.text}, i32 {text}, i32 {op.num_bins}")
+    return Element(text, 1, code.level)
 
 
 def sort_tile(puller: Puller, placement: Placement, op: ops.Sort) -> None:
