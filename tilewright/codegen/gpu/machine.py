@@ -38,11 +38,16 @@ class GpuMachine(Protocol):
         """Return the word of another lane."""
 
     def masked_load(
-        self, address: str, flag: str, word_bits: int, others: Sequence[str]
+        self, address: str, flag: str, word_bits: int, others: Sequence[str], hint: str = ""
     ) -> list[str]:
-        """Load consecutive words where the flag holds; elsewhere they are `others`."""
+        """Load consecutive words where the flag holds; elsewhere they are `others`.
 
-    def masked_store(self, address: str, flag: str, word_bits: int, words: Sequence[str]) -> None:
+        `hint` is the cache modifier or the eviction policy of the language.
+        """
+
+    def masked_store(
+        self, address: str, flag: str, word_bits: int, words: Sequence[str], hint: str = ""
+    ) -> None:
         """Store consecutive words where the flag holds."""
 
     def masked_shared_store(

@@ -39,6 +39,13 @@ def global_address(puller: Puller, address: Element) -> str:
     return puller.code.assign(f"addrspacecast ptr {address.text} to {_GLOBAL}", address.level)
 
 
+def _hint(op: ops.Load | ops.Store) -> str:
+    """What the user says of the caches; of a volatile access nothing counts."""
+    if isinstance(op, ops.Load) and op.volatile:
+        return ""
+    return op.cache_modifier or op.eviction_policy
+
+
 class GlobalMemory:
     """Writes the accesses of one function."""
 
@@ -127,27 +134,29 @@ class GlobalMemory:
         mask: Element | None,
         others: list[Element],
     ) -> list[str]:
-        code, element = self.code, op.type.element
-        if mask is None:
+        code, element, hint = self.code, op.type.element, _hint(op)
+        if mask is None and not hint:
             flags = "volatile " if op.volatile else ""
             return load_words(code, address, element, count, _GLOBAL, flags)
         total = count * moved_bits(element)
         word = word_size(total)
         texts = [e.text for e in others] or [constant_text(0, element)] * count
         instead = to_words(code, texts, element, word)
-        words = self.puller.machine.masked_load(address, mask.text, word, instead)
+        flag = "true" if mask is None else mask.text
+        words = self.puller.machine.masked_load(address, flag, word, instead, hint)
         return from_words(code, words, element, word, count)
 
     def _store_words(
         self, op: ops.Store, texts: list[str], address: str, mask: Element | None
     ) -> None:
-        element = op.value.type.element
+        element, hint = op.value.type.element, _hint(op)
         word = word_size(len(texts) * moved_bits(element))
         words = to_words(self.code, texts, element, word)
-        if mask is None:
+        if mask is None and not hint:
             store_words(self.code, address, word, words, _GLOBAL)
         else:
-            self.puller.machine.masked_store(address, mask.text, word, words)
+            flag = "true" if mask is None else mask.text
+            self.puller.machine.masked_store(address, flag, word, words, hint)
 
     # -- scalars ----------------------------------------------------------------------------------
 

@@ -12,6 +12,12 @@ from tilewright.target import NvidiaTarget
 
 __all__ = ["PtxMachine"]
 
+# What a load or a store says of the caches.
+_HINTS = {
+    "": "", ".ca": ".ca", ".cg": ".cg", ".cs": ".cs", ".cv": ".cv", ".wb": ".wb", ".wt": ".wt",
+    "evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last",
+    "evict_normal": ".L1::evict_normal",
+}  # fmt: skip
 _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
 
@@ -62,13 +68,14 @@ class PtxMachine(MatrixInstructions, AsynchronousInstructions):
     # -- memory -----------------------------------------------------------------------------------
 
     def masked_load(
-        self, address: str, flag: str, word_bits: int, others: Sequence[str]
+        self, address: str, flag: str, word_bits: int, others: Sequence[str], hint: str = ""
     ) -> list[str]:
         count = len(others)
         registers = ", ".join(f"${i}" for i in range(count))
         vector = f"v{count}." if count > 1 else ""
         target = f"{{{registers}}}" if count > 1 else registers
-        text = f"@${2 * count} ld.global.{vector}b{word_bits} {target}, [${2 * count + 1}];"
+        name = f"ld.global{_HINTS[hint]}.{vector}b{word_bits}"
+        text = f"@${2 * count} {name} {target}, [${2 * count + 1}];"
         kind = _CONSTRAINTS[word_bits]
         # LLVM's alias analysis believes assembly to access memory only if it says so here too.
         ties = [str(i) for i in range(count)]
@@ -80,8 +87,11 @@ class PtxMachine(MatrixInstructions, AsynchronousInstructions):
             return [self.code.assign(f"trunc i16 {word} to i8") for word in words]
         return words
 
-    def masked_store(self, address: str, flag: str, word_bits: int, words: Sequence[str]) -> None:
-        self._masked_store("global", "ptr addrspace(1)", address, flag, word_bits, words)
+    def masked_store(
+        self, address: str, flag: str, word_bits: int, words: Sequence[str], hint: str = ""
+    ) -> None:
+        space = f"global{_HINTS[hint]}"
+        self._masked_store(space, "ptr addrspace(1)", address, flag, word_bits, words)
 
     def masked_shared_store(
         self, address: str, flag: str, word_bits: int, words: Sequence[str]

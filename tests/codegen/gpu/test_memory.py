@@ -1,0 +1,59 @@
+"""How tiles come from memory and go there: widths, hints to the caches, shared memory."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.codegen.gpu import harness
+
+H100 = harness.TARGETS["h100"]
+
+
+def ptx_of(kernel, values, *, num_warps=4, **constants):
+    function, _ = harness.lowered(kernel, values, constants)
+    return harness.compiled(function, H100, num_warps=num_warps).ptx
+
+
+def accesses(ptx):
+    return set(re.findall(r"(?:ld|st)\.global[\w.:]*", ptx))
+
+
+@tw.jit
+def hinted_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, cache_modifier=".cg")
+    y = tl.load(y_ptr + tl.arange(0, BLOCK), eviction_policy="evict_last")
+    tl.store(out_ptr + at, x + y, mask=at < n, cache_modifier=".cs")
+
+
+def test_hints_to_the_caches_are_passed_on():
+    x, y = np.arange(1000, dtype=np.float32), np.ones(256, np.float32)
+    values = [x, y, np.zeros(1000, np.float32), 1000]
+    assert accesses(ptx_of(hinted_kernel, values, BLOCK=256)) == {
+        "ld.global.cg.v2.b32", "ld.global.L1::evict_last.v2.b32", "st.global.cs.v2.b32",
+    }  # fmt: skip
+    for want, got in harness.run_both(hinted_kernel, (4,), values, BLOCK=256):
+        np.testing.assert_array_equal(got, want)
+
+
+@tw.jit
+def histogram_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    counts = tl.histogram(tl.load(x_ptr + at, mask=inside, other=0), BINS, mask=inside)
+    tl.store(out_ptr + tl.arange(0, BINS), counts)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.int64])
+def test_a_histogram_has_no_branches(dtype):
+    x = np.random.default_rng(0).integers(0, 100, 1000).astype(dtype)
+    values = [x, np.zeros(64, np.int32), 999]
+    ptx = ptx_of(histogram_kernel, values, BLOCK=1024, BINS=64)
+    assert "bra" not in ptx
+    for want, got in harness.run_both(histogram_kernel, (1,), values, BLOCK=1024, BINS=64):
+        np.testing.assert_array_equal(got, want)
