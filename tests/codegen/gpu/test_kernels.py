@@ -61,7 +61,7 @@ def test_loads_and_stores_are_16_bytes_wide():
     function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
     ptx = harness.compiled(function, harness.TARGETS["h100"]).ptx
     assert ptx.count("ld.global.v4.b32") == 4
-    assert ptx.count("st.global.v4.b32") == 2
+    assert ptx.count("st.global.cs.v4.b32") == 2
     assert ptx.count("ld.global") == 4
 
 

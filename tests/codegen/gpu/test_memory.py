@@ -32,8 +32,8 @@ def hinted_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_hints_to_the_caches_are_passed_on():
-    x, y = np.arange(1000, dtype=np.float32), np.ones(256, np.float32)
-    values = [x, y, np.zeros(1000, np.float32), 1000]
+    x, y = np.arange(1008, dtype=np.float32), np.ones(256, np.float32)
+    values = [x, y, np.zeros(1008, np.float32), 1008]
     assert accesses(ptx_of(hinted_kernel, values, BLOCK=256)) == {
         "ld.global.cg.v2.b32", "ld.global.L1::evict_last.v2.b32", "st.global.cs.v2.b32",
     }  # fmt: skip
