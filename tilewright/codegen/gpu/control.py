@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright import ops
@@ -12,7 +13,7 @@ from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import Pipeline, pipeline_of
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.ring import Ring
+from tilewright.codegen.gpu.ring import Ring, ring_of
 from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.codegen.gpu.warpgroup import (
     WarpgroupMachine,
@@ -46,6 +47,29 @@ class Blocks(Protocol):
 
 class ControlMachine(WarpgroupMachine, TensorMachine, Protocol):
     """Writes what runs on while a loop goes ahead."""
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """What a loop copies ahead, and what starts the copies of one more iteration."""
+
+    ring: Ring | None
+    start: Callable[[], None]
+
+    def begin(self) -> None:
+        """Write what begins an iteration."""
+        if self.ring is not None:
+            self.ring.begin(self.start)
+
+    def end(self, count: str) -> None:
+        """Write what ends the iteration number `count`."""
+        if self.ring is not None:
+            self.ring.end(self.start, count)
+
+    def leave(self) -> None:
+        """Write what follows the last iteration."""
+        if self.ring is not None:
+            self.ring.leave()
 
 
 class ControlFlow:
@@ -157,20 +181,20 @@ class ControlFlow:
             runs = code.assign(f"icmp ne i64 {trips}, 0")
             code.line(f"br i1 {runs}, label %{enter}, label %{done}")
             code.place(enter)
-            with self._copied_ahead(op, trips, index) as (arrive, depart):
+            with self._copied_ahead(op, trips, index) as copies:
                 counter = code.alloca("i64")
                 code.line(f"store i64 0, ptr {counter}")
                 code.line(f"br label %{body}")
                 code.place(body)
                 count = code.assign(f"load i64, ptr {counter}")
-                arrive()
+                copies.begin()
                 with code.section(), self.blocks.scope():
                     puller.scalars[op.body.params[0]] = index(count)
                     self._fetch(op.body.params[1:], slots)
                     self.blocks.write(op.body.ops)
                     self._keep(op.results, op.body.yields, slots)
                 puller.shared.end_iteration()
-                depart()
+                copies.end(count)
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
                 more = code.assign(f"icmp ult i64 {following}, {trips}")
@@ -178,6 +202,7 @@ class ControlFlow:
                 code.line(f"br i1 {more}, label %{body}, label %{leave}")
                 code.place(leave)
                 self._await_deferred(op, slots)
+                copies.leave()
             code.line(f"br label %{done}")
             code.place(done)
         self._fetch(op.results, slots)
@@ -202,35 +227,22 @@ class ControlFlow:
     @contextmanager
     def _copied_ahead(
         self, op: ops.For, trips: str, index: Callable[[str], Element]
-    ) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
-        """Write a loop inside; what is handed out is written where an iteration begins and ends."""
+    ) -> Iterator[_Copies]:
+        """Write a loop inside; what is handed out says where its iterations begin and end."""
         pipeline = None
         if self.machine.has_copies:
             pipeline = pipeline_of(op, self.blocks.uses, self.placement, self.num_stages)
         if pipeline is None:
-            yield _nothing, _nothing
+            yield _Copies(None, _nothing)
             return
         if pipeline.deferred is not None:
             self.deferred.add(pipeline.deferred)
-        ring = Ring(self.blocks.memory, self.blocks.copies, self.machine, pipeline)
+        ring = ring_of(self.blocks.memory, self.blocks.copies, self.machine, pipeline)
         with ring.open():
             start_copies = self._copier(op, pipeline, ring, trips, index)
-            for _ in range(pipeline.distance):
+            for _ in range(ring.ahead):
                 start_copies()
-
-            def arrive() -> None:
-                ring.arrive()
-                if pipeline.deferred is None:
-                    start_copies()
-                ring.read()
-
-            def depart() -> None:
-                """The product before this iteration's has ended: its tiles make room."""
-                if pipeline.deferred is not None:
-                    ring.close_iteration()
-                    start_copies()
-
-            yield arrive, depart
+            yield _Copies(ring, start_copies)
 
     def _copier(
         self,

@@ -45,11 +45,6 @@ class Pipeline:
     carried: tuple[int, ...]
     deferred: ops.Dot | None = None
 
-    @property
-    def distance(self) -> int:
-        """How many iterations ahead copies start."""
-        return self.stages - 1
-
 
 def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) -> Pipeline | None:
     """Return how a loop is pipelined; None where it is not.

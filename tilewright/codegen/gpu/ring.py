@@ -6,14 +6,50 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from tilewright import ops
+from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import CopiedLoad, Pipeline, copied_memory
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.shared_tile import SharedTile
-from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
+from tilewright.codegen.gpu.tensor_copy import Barriers, TensorCopies, TensorMachine
 from tilewright.ir.core import Value
 
-__all__ = ["Ring"]
+__all__ = ["Ring", "ring_of"]
+
+
+def ring_of(
+    memory: GlobalMemory, copies: TensorCopies, machine: TensorMachine, pipeline: Pipeline
+) -> Ring:
+    """Return the ring of a loop: warps go at their own pace if all its copies are tensor copies."""
+    whole = all(isinstance(load, ops.DescriptorLoad) for load in pipeline.loads)
+    return (FlowingRing if whole else Ring)(memory, copies, machine, pipeline)
+
+
+class Turn:
+    """A place in a ring that is used in turn, and how often the ring has been gone round, mod 2.
+
+    It lives as long as the function runs, since barriers keep their phases.
+    """
+
+    def __init__(self, code: Code, stages: int, phase: int = 0) -> None:
+        self.code, self.stages = code, stages
+        self._place, self._phase = (code.alloca("i32") for _ in range(2))
+        with code.entered():
+            code.line(f"store i32 0, ptr {self._place}")
+            code.line(f"store i32 {phase}, ptr {self._phase}")
+
+    def take(self) -> tuple[str, str]:
+        """Return the place whose turn it is and its phase, and go on."""
+        code = self.code
+        place = code.assign(f"load i32, ptr {self._place}")
+        phase = code.assign(f"load i32, ptr {self._phase}")
+        after = code.assign(f"add i32 {place}, 1")
+        wraps = code.assign(f"icmp eq i32 {after}, {self.stages}")
+        following = code.assign(f"select i1 {wraps}, i32 0, i32 {after}")
+        code.line(f"store i32 {following}, ptr {self._place}")
+        turned = code.assign(f"zext i1 {wraps} to i32")
+        code.line(f"store i32 {code.assign(f'xor i32 {phase}, {turned}')}, ptr {self._phase}")
+        return place, phase
 
 
 class Ring:
@@ -22,6 +58,7 @@ class Ring:
     Iteration i of all that the loop has ever run uses place i modulo the number of stages. Each
     iteration ends one group of the threads' own copies, an empty one if there is nothing left to
     copy, so that groups count iterations. Tensor copies are counted by a barrier for each place.
+    All threads meet before a place is written again.
     """
 
     def __init__(
@@ -38,15 +75,17 @@ class Ring:
         self._own = [load for load in pipeline.loads if isinstance(load, ops.Load)]
         self._tensors = [load for load in pipeline.loads if isinstance(load, ops.DescriptorLoad)]
         self._spans: dict[CopiedLoad, Span] = {}
-        self._places: dict[Value, SharedTile] = {}
         block = placement.uses.block_of[pipeline.loads[0]]
         products = [op for op in block.ops if isinstance(op, ops.Dot)]
         self._reads_async = any(placement.product(op).columns for op in products)
-        self._barriers = copies.barriers.reserve(pipeline.stages) if self._tensors else 0
-        self._written, self._read, self._phase = (self.code.alloca("i32") for _ in range(3))
-        with self.code.entered():
-            for slot in (self._written, self._read, self._phase):
-                self.code.line(f"store i32 0, ptr {slot}")
+        self._full = copies.barriers.reserve(pipeline.stages) if self._tensors else None
+        self._written = Turn(self.code, pipeline.stages, phase=1)
+        self._read = Turn(self.code, pipeline.stages)
+
+    @property
+    def ahead(self) -> int:
+        """How many iterations' copies start before the loop."""
+        return self.pipeline.stages - 1
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -62,8 +101,8 @@ class Ring:
             yield
             if self._own:
                 self.machine.wait_for_copies(0)
-            for load in self.layouts:
-                self.puller.tiles.pop(load, None)
+
+    # -- copies -----------------------------------------------------------------------------------
 
     def start_copies(
         self, more: str, prepare: Callable[[], None], advance: Callable[[], None]
@@ -77,70 +116,133 @@ class Ring:
         code.line(f"br i1 {more}, label %{copy}, label %{done}")
         code.place(copy)
         with code.section():
-            place, _ = self._advance(self._written)
+            place, phase = self._written.take()
             prepare()
             for load in self._own:
                 self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
-            if self._tensors:
-                self._start_tensor_copies(place)
+            if self._full is not None:
+                self._start_tensor_copies(self._full, place, phase)
             advance()
         code.line(f"br label %{done}")
         code.place(done)
         if self._own:
             self.machine.commit_copies()
 
-    def _start_tensor_copies(self, place: str) -> None:
+    def _start_tensor_copies(self, full: Barriers, place: str, phase: str) -> None:
         for load in self._tensors:
             self.puller.shared.before_access(load.base, writes=False)
         with self.copies.by_first_thread():
-            barrier = self.copies.barriers.address(self._barriers, place)
+            self._await_room(place, phase)
+            barrier = full.address(place)
             size = sum(self.layouts[load].size_bytes for load in self._tensors)
             self.machine.expect_bytes(barrier, size)
             for load in self._tensors:
                 tile = SharedTile(self.layouts[load], self._start(load, place))
                 self.copies.start_load(load, tile, barrier)
 
-    def arrive(self) -> None:
-        """Wait for this iteration's tiles, and until the next place to be written is not read."""
-        place, wraps = self._advance(self._read)
-        if self._own:
-            self.machine.wait_for_copies(self.pipeline.distance - 1)
-            if self._reads_async:
-                self.machine.fence_async_proxy()
-        if self._tensors:
-            self._await_tensors(place, wraps)
-        if self._own or self.pipeline.deferred is None:
-            self.puller.shared.barrier()
-        for load, layout in self.layouts.items():
-            self._places[load] = SharedTile(layout, self._start(load, place))
-
-    def _await_tensors(self, place: str, wraps: str) -> None:
-        code = self.code
-        phase = code.assign(f"load i32, ptr {self._phase}")
-        self.machine.await_phase(self.copies.barriers.address(self._barriers, place), phase)
-        turned = code.assign(f"zext i1 {wraps} to i32")
-        code.line(f"store i32 {code.assign(f'xor i32 {phase}, {turned}')}, ptr {self._phase}")
-
-    def read(self) -> None:
-        """Let the loads be this iteration's tiles."""
-        self.puller.tiles.update(self._places)
-
-    def close_iteration(self) -> None:
-        """Let all threads end the product before this iteration's, which read the next place."""
-        self.puller.shared.barrier()
-        for load in self.layouts:
-            del self.puller.tiles[load]
-
-    def _advance(self, slot: str) -> tuple[str, str]:
-        """Return the place that a slot holds, and whether the next one is the first again."""
-        code = self.code
-        place = code.assign(f"load i32, ptr {slot}")
-        after = code.assign(f"add i32 {place}, 1")
-        wraps = code.assign(f"icmp eq i32 {after}, {self.pipeline.stages}")
-        code.line(f"store i32 {code.assign(f'select i1 {wraps}, i32 0, i32 {after}')}, ptr {slot}")
-        return place, wraps
+    def _await_room(self, place: str, phase: str) -> None:
+        """Wait until a place may be written."""
 
     def _start(self, load: CopiedLoad, place: str) -> str:
         offset = self.code.assign(f"mul i32 {place}, {self.layouts[load].size_bytes}")
         base = self._spans[load].address
         return self.code.assign(f"getelementptr i8, {SHARED} {base}, i32 {offset}")
+
+    # -- iterations -------------------------------------------------------------------------------
+
+    def begin(self, start_copies: Callable[[], None]) -> None:
+        """Begin an iteration: its tiles have arrived."""
+        place, phase = self._read.take()
+        if self._own:
+            self.machine.wait_for_copies(self.pipeline.stages - 2)
+            if self._reads_async:
+                self.machine.fence_async_proxy()
+        if self._full is not None:
+            self.machine.await_phase(self._full.address(place), phase)
+        tiles: dict[Value, SharedTile] = {
+            load: SharedTile(layout, self._start(load, place))
+            for load, layout in self.layouts.items()
+        }
+        self._meet_first(start_copies)
+        self.puller.tiles.update(tiles)
+
+    def _meet_first(self, start_copies: Callable[[], None]) -> None:
+        """Let all threads see the tiles; the place of the iteration before is free then."""
+        if self._own or self.pipeline.deferred is None:
+            self.puller.shared.barrier()
+        if self.pipeline.deferred is None:
+            start_copies()
+
+    def end(self, start_copies: Callable[[], None], count: str) -> None:
+        """End the iteration number `count`."""
+        for load in self.layouts:
+            del self.puller.tiles[load]
+        if self.pipeline.deferred is not None:
+            self.puller.shared.barrier()  # the product before the running one has ended everywhere
+            start_copies()
+
+    def leave(self) -> None:
+        """End the last iteration's product."""
+
+
+class FlowingRing(Ring):
+    """A ring that warps go round at their own pace.
+
+    Each warp says that it has read a place on a second barrier, for which the thread that starts
+    the copies waits. So warps that multiply and warps that do other work overlap.
+    """
+
+    def __init__(
+        self,
+        memory: GlobalMemory,
+        copies: TensorCopies,
+        machine: TensorMachine,
+        pipeline: Pipeline,
+    ) -> None:
+        super().__init__(memory, copies, machine, pipeline)
+        warps = memory.placement.num_warps
+        self._empty = copies.barriers.reserve(pipeline.stages, arrivals=warps)
+        self._left = Turn(self.code, pipeline.stages)
+
+    @property
+    def ahead(self) -> int:
+        return self.pipeline.stages - (self.pipeline.deferred is not None)
+
+    def _await_room(self, place: str, phase: str) -> None:
+        self.machine.await_phase(self._empty.address(place), phase)
+
+    def _meet_first(self, start_copies: Callable[[], None]) -> None:
+        """Nobody waits for anybody."""
+
+    def end(self, start_copies: Callable[[], None], count: str) -> None:
+        for load in self.layouts:
+            del self.puller.tiles[load]
+        if self.pipeline.deferred is None:
+            self._give_back("")
+        else:
+            self._give_back(self.code.assign(f"icmp ne i64 {count}, 0"))
+        start_copies()
+
+    def leave(self) -> None:
+        if self.pipeline.deferred is not None:
+            self._give_back("")
+
+    def _give_back(self, flag: str) -> None:
+        """Say that this warp has read a place for the last time, if there was one."""
+        code = self.code
+        if not flag:
+            place, _ = self._left.take()
+            self._arrive(place)
+            return
+        given, done = code.label("read"), code.label("given")
+        code.line(f"br i1 {flag}, label %{given}, label %{done}")
+        code.place(given)
+        with code.section():
+            place, _ = self._left.take()
+            self._arrive(place)
+        code.line(f"br label %{done}")
+        code.place(done)
+
+    def _arrive(self, place: str) -> None:
+        self.machine.warp_barrier()
+        self.machine.arrive_by_warp(self._empty.address(place))

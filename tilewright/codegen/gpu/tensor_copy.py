@@ -44,8 +44,11 @@ TensorOp = ops.DescriptorLoad | ops.DescriptorStore
 class TensorMachine(CopyMachine, Protocol):
     """Writes copies by tensor maps, and barriers that count bytes."""
 
-    def start_barrier(self, barrier: str) -> None:
-        """Make a barrier ready, on which one thread will arrive in each phase."""
+    def start_barrier(self, barrier: str, arrivals: int) -> None:
+        """Make a barrier ready, on which so many threads will arrive in each phase."""
+
+    def arrive_by_warp(self, barrier: str) -> None:
+        """Let one thread of each warp arrive on a barrier."""
 
     def publish_barriers(self) -> None:
         """Let new barriers be seen by copies."""
@@ -102,7 +105,22 @@ def _extent(value: Value, function: Function) -> Extent | None:
 
 
 class Barriers:
-    """The barriers of one function, which count the bytes that arrive.
+    """Barriers in shared memory, the first one `first` places behind the function's first."""
+
+    def __init__(self, code: Code, first: int) -> None:
+        self.code, self.first = code, first
+
+    def address(self, place: str = "0") -> str:
+        """Return where the barrier of a place lies."""
+        start = f"getelementptr (i8, {SHARED} {BARRIERS}, i32 {self.first * _BARRIER_BYTES})"
+        if place == "0":
+            return start
+        offset = self.code.assign(f"mul i32 {place}, {_BARRIER_BYTES}")
+        return self.code.assign(f"getelementptr i8, {SHARED} {start}, i32 {offset}")
+
+
+class BarrierTable:
+    """The barriers of one function, and how many arrivals each waits for.
 
     They lie in shared memory behind all else, of which the size is only known when the function has
     been written: until then the text says `BARRIERS`.
@@ -110,25 +128,18 @@ class Barriers:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.count = 0
+        self.arrivals: list[int] = []
 
     @property
     def size_bytes(self) -> int:
         """The size of all barriers."""
-        return self.count * _BARRIER_BYTES
+        return len(self.arrivals) * _BARRIER_BYTES
 
-    def reserve(self, count: int) -> int:
-        """Return the number of the first of `count` new barriers."""
-        self.count += count
-        return self.count - count
-
-    def address(self, number: int, index: str | None = None) -> str:
-        """Return where a barrier lies, or the one `index` places behind it."""
-        first = f"getelementptr (i8, {SHARED} {BARRIERS}, i32 {number * _BARRIER_BYTES})"
-        if index is None:
-            return first
-        offset = self.code.assign(f"mul i32 {index}, {_BARRIER_BYTES}")
-        return self.code.assign(f"getelementptr i8, {SHARED} {first}, i32 {offset}")
+    def reserve(self, count: int, arrivals: int = 1) -> Barriers:
+        """Return new barriers."""
+        first = len(self.arrivals)
+        self.arrivals += [arrivals] * count
+        return Barriers(self.code, first)
 
 
 @dataclass(frozen=True)
@@ -145,7 +156,7 @@ class TensorCopies:
     def __init__(self, puller: Puller, machine: TensorMachine, function: Function) -> None:
         self.puller, self.machine, self.function = puller, machine, function
         self.code = puller.code
-        self.barriers = Barriers(self.code)
+        self.barriers = BarrierTable(self.code)
         self.maps: list[TensorMap] = []
 
     # -- loads ------------------------------------------------------------------------------------
@@ -161,7 +172,7 @@ class TensorCopies:
     def loaded(self, op: ops.DescriptorLoad) -> Iterator[None]:
         """Inside, a tile that is loaded here lies in shared memory."""
         puller, memory = self.puller, tensor_memory(op)
-        barrier = self.barriers.address(self.barriers.reserve(1))
+        barrier = self.barriers.reserve(1).address()
         phase = self.code.alloca("i32")
         with self.code.entered():
             self.code.line(f"store i32 0, ptr {phase}")
@@ -195,12 +206,13 @@ class TensorCopies:
 
     def prepare_barriers(self) -> None:
         """Write, at the entry of the function, what makes the barriers ready."""
-        if not self.barriers.count:
+        if not self.barriers.arrivals:
             return
         with self.code.entered():
             with self.by_first_thread(self.machine.thread_number()):
-                for number in range(self.barriers.count):
-                    self.machine.start_barrier(self.barriers.address(number))
+                for number, arrivals in enumerate(self.barriers.arrivals):
+                    barrier = Barriers(self.code, number).address()
+                    self.machine.start_barrier(barrier, arrivals)
                 self.machine.publish_barriers()
             self.machine.barrier()
 

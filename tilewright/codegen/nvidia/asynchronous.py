@@ -44,9 +44,18 @@ class AsynchronousInstructions:
 
     # -- copies by tensor maps ----------------------------------------------------------------
 
-    def start_barrier(self, barrier: str) -> None:
+    def start_barrier(self, barrier: str, arrivals: int) -> None:
         self.code.call(
-            "void", "llvm.nvvm.mbarrier.init.shared", f"ptr addrspace(3) {barrier}, i32 1"
+            "void", "llvm.nvvm.mbarrier.init.shared", f"ptr addrspace(3) {barrier}, i32 {arrivals}"
+        )
+
+    def arrive_by_warp(self, barrier: str) -> None:
+        lane = self.code.call("i32", "llvm.nvvm.read.ptx.sreg.laneid", "", 0)
+        first = self.code.assign(f"icmp eq i32 {lane}, 0", 0)
+        text = "@$0 mbarrier.arrive.shared::cta.b64 _, [$1];"
+        self.code.line(
+            f'call void asm sideeffect "{text}", "b,r,~{{memory}}"'
+            f"(i1 {first}, ptr addrspace(3) {barrier}) #5"
         )
 
     def publish_barriers(self) -> None:
