@@ -26,7 +26,7 @@ from tilewright.passes.narrow_float_bits import from_fp32, to_fp16, to_fp32
 
 __all__ = ["legalize_casts", "legalize_casts_for_gpu"]
 
-_GPU_FORMATS = frozenset({"fp16", "bf16"})
+_FP8 = frozenset({"fp8e4nv", "fp8e5"})
 
 
 def legalize_casts(function: Function) -> Function:
@@ -34,18 +34,31 @@ def legalize_casts(function: Function) -> Function:
     return rewrite(function, partial(_legalize, rounded=frozenset({"fp16"})))
 
 
-def legalize_casts_for_gpu(function: Function) -> Function:
-    """Replace the casts that some GPU lacks: they round fp32 to bf16 too."""
-    return rewrite(function, partial(_legalize, rounded=_GPU_FORMATS))
+def legalize_casts_for_gpu(function: Function, types: frozenset[str] = frozenset()) -> Function:
+    """Replace the casts that a GPU lacks.
+
+    All round fp32 to the nearest bf16. A GPU that multiplies the two fp8 `types` of NVIDIA rounds
+    to them too, and has an instruction to widen the one that is not the upper byte of fp16.
+    """
+    rounded = _FP8 & types | {"fp16", "bf16"}
+    return rewrite(function, partial(_legalize, rounded=rounded, widened=_FP8 & types - {"fp8e5"}))
 
 
-def _legalize(op: Op, emit: Emit, rounded: frozenset[str]) -> Value | None:
-    """Replace a cast; fp32 is `rounded` to some formats as it is."""
+def _legalize(
+    op: Op, emit: Emit, rounded: frozenset[str], widened: frozenset[str] = frozenset()
+) -> Value | None:
+    """Replace a cast, unless fp32 is `rounded` or a format `widened` to fp16 by an instruction."""
     if not isinstance(op, Cast):
         return None
     x, to = Expression(op.x, emit), op.to
     if _is_primitive(x.dtype, to, op.rounding, rounded):
         return None
+    if x.dtype.name in widened:
+        if to.name == "fp16":
+            return None
+        x = x.cast("fp16")
+        if to.name == "fp32":
+            return x.cast("fp32").value
     if is_narrow_float(to):
         if x.dtype.is_fp8() and to.name == "fp16":
             return to_fp16(x).value

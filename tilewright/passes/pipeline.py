@@ -145,7 +145,7 @@ _MULTIPLY_WIDE = Pass(
 PREPARE_FOR_GPU = _preparation(
     expand_math_for_gpu, legalize_casts_for_gpu, early=[_FUSE], late=[_MULTIPLY_WIDE]
 )
-"""What GPU targets run afterwards; `widen_products` by what the target multiplies."""
+"""What GPU targets run afterwards; some passes by what the target has instructions for."""
 
 
 def _check_order(passes: Sequence[Pass]) -> None:
@@ -189,6 +189,7 @@ def prepare_for_gpu(
     made = {
         widen_products: partial(widen_products, types=target.product_types),
         expand_descriptors: partial(expand_descriptors, keeps=keeps),
+        legalize_casts_for_gpu: partial(legalize_casts_for_gpu, types=target.product_types),
     }
     passes = [
         replace(step, function=made.get(step.function, step.function))

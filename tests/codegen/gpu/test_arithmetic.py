@@ -116,3 +116,21 @@ def test_a_mask_is_computed_once_for_a_vector():
     assert ptx_of(masked_twice_kernel, values, BLOCK=1024).count("setp") == 2
     for want, got in harness.run_both(masked_twice_kernel, (1,), values, BLOCK=1024):
         np.testing.assert_array_equal(got, want)
+
+
+@tw.jit
+def through_fp8_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    tl.store(out_ptr + tl.arange(0, N), x.to(tl.float8e4nv).to(tl.float32))
+
+
+@pytest.mark.parametrize("target", ["a100", "h100"])
+def test_fp8_is_converted_by_instructions_where_there_are_any(target):
+    x = np.array([0, -0.0, 1e-3, 448, 470, 1e9, np.inf, -np.inf, np.nan], np.float32)
+    values = [np.array([*x, *numbers(119)], np.float32), np.zeros(128, np.float32)]
+    function, _ = harness.lowered(through_fp8_kernel, values, {"N": 128})
+    ptx = harness.compiled(function, harness.TARGETS[target]).ptx
+    assert ("cvt.rn.satfinite.e4m3x2.f32" in ptx) == (target == "h100")
+    assert ("cvt.rn.f16x2.e4m3x2" in ptx) == (target == "h100")
+    for want, got in harness.run_both(through_fp8_kernel, (1,), values, N=128, target=target):
+        np.testing.assert_array_equal(got, want)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from examples.rows import layer_norm_kernel, softmax_kernel
 from tests.codegen.gpu import harness
 
+BF16 = ml_dtypes.bfloat16
 H100 = harness.TARGETS["h100"]
 
 
@@ -57,3 +60,25 @@ def test_a_histogram_has_no_branches(dtype):
     assert "bra" not in ptx
     for want, got in harness.run_both(histogram_kernel, (1,), values, BLOCK=1024, BINS=64):
         np.testing.assert_array_equal(got, want)
+
+
+def rows(kernel, dtype):
+    """The arguments of a kernel that works on rows of 4096."""
+    x, row = np.zeros((2, 4096), dtype), np.zeros(4096, dtype)
+    if kernel is softmax_kernel:
+        return [x, x, 4096, 4096, 4096]
+    statistics = np.zeros(2, np.float32)
+    return [x, row, row, x, statistics, statistics, 4096, 4096, 1e-5]
+
+
+@pytest.mark.parametrize("kernel", [softmax_kernel, layer_norm_kernel], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32], ids=lambda d: d.__name__)
+def test_rows_meet_only_in_their_reductions(kernel, dtype):
+    ptx = ptx_of(kernel, rows(kernel, dtype), num_warps=8, BLOCK=4096)
+    wide = {name for name in accesses(ptx) if "v4.b32" in name or name.endswith("global.b32")}
+    assert accesses(ptx) == wide  # the statistics of a row are single numbers
+    assert ptx.count("bar.sync") + ptx.count("barrier.sync") == 2
+    assert ptx.count("shfl.sync.bfly") == 2 * 5
+    assert ptx.count("shfl.sync") == 2 * 5
+    stored = re.findall(r"st\.shared[\w.:]*", ptx)
+    assert stored == ["st.shared.b32"] * 2  # a word of each warp for each reduction

@@ -7,10 +7,13 @@ from math import e, log2
 
 from tilewright import ops
 from tilewright.codegen.arithmetic import RULES, Operands
+from tilewright.codegen.code import constant_text, dtype
 from tilewright.ir.core import Op
 from tilewright.ir.types import DTYPES
 
 __all__ = ["PTX_RULES"]
+
+_FP8_FORMATS = {"fp8e4nv": "e4m3x2", "fp8e5": "e5m2x2"}
 
 
 def _exp(o: Operands, op: Op) -> str:
@@ -51,12 +54,29 @@ def _by_reciprocal(o: Operands, x: str, y: str) -> str:
 
 
 def _cast(o: Operands, op: ops.Cast) -> str:
-    """bf16 is rounded from fp32; what becomes bf16 at once is exact in fp32."""
-    if op.to.name != "bf16":
+    """Narrow formats are rounded from fp32: what becomes one at once is exact there."""
+    if dtype(o.element).name in _FP8_FORMATS:
+        return _from_fp8(o, op)
+    if op.to.name not in {"bf16", *_FP8_FORMATS}:
         return RULES[ops.Cast](o, op)
     wide = RULES[ops.Cast](o, ops.Cast(op.x, DTYPES["fp32"]))
-    rounded = o.convert("fptrunc", wide, "float", "bfloat")
-    return o.convert("bitcast", rounded, "bfloat", "i16")
+    if op.to.name == "bf16":
+        rounded = o.convert("fptrunc", wide, "float", "bfloat")
+        return o.convert("bitcast", rounded, "bfloat", "i16")
+    name = f"llvm.nvvm.ff.to.{_FP8_FORMATS[op.to.name]}.rn"
+    zero = constant_text(0.0, DTYPES["fp32"])
+    pair = o.code.call("i16", name, f"float {zero}, float {wide}", o.level)
+    return o.convert("trunc", pair, "i16", "i8")
+
+
+def _from_fp8(o: Operands, op: ops.Cast) -> str:
+    """By way of fp16, where all of fp8 is exact."""
+    pair = o.convert("zext", o.texts[0], "i8", "i16")
+    name = f"llvm.nvvm.{_FP8_FORMATS[dtype(o.element).name]}.to.f16x2.rn"
+    halves = o.code.call("<2 x half>", name, f"i16 {pair}", o.level)
+    half = o.code.assign(f"extractelement <2 x half> {halves}, i32 0", o.level)
+    rest = ops.Cast(ops.Cast(op.x, DTYPES["fp16"]), op.to)
+    return _cast(Operands(o.code, rest, [half], o.lanes, o.level), rest)
 
 
 PTX_RULES: dict[type[Op], Callable[..., str]] = {
