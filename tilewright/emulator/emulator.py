@@ -17,7 +17,7 @@ from tilewright.emulator.instructions import HANDLERS
 from tilewright.emulator.instructions.control import guarded
 from tilewright.emulator.machine import Machine, Shape
 from tilewright.emulator.memory import CONSTANT_START, Buffer, GlobalMemory
-from tilewright.emulator.parser import parse
+from tilewright.emulator.parser import parse, type_bits
 from tilewright.emulator.profile import Profile
 from tilewright.emulator.program import (
     Address,
@@ -40,6 +40,7 @@ __all__ = ["Argument", "Emulator", "LaunchOptions"]
 Argument = Any  # a NumPy array, a number, a TensorMap, or bytes
 _THREADS_AT_ONCE = 32768
 _SHARED_AT_ONCE = 64 << 20
+_WATCHED_AT_ONCE = 128 << 20  # bytes that the race detector keeps
 _LARGEST_BLOCK = 1024
 
 
@@ -49,7 +50,7 @@ class LaunchOptions(TypedDict, total=False):
     shared_bytes: int
     """Dynamic shared memory of a block."""
     races: bool
-    """Look for races in shared memory and missing proxy fences; one block runs at a time."""
+    """Look for races in shared memory and missing proxy fences."""
     uninitialised: bool
     """Look for reads of shared memory that nothing has written."""
     profile: bool
@@ -109,13 +110,15 @@ class Emulator:
         finds_races = options.get("races", False)
         finds_uninitialised = options.get("uninitialised", False)
         watched = finds_races or finds_uninitialised
-        shape = _shape(kernel, grid, block, options.get("shared_bytes", 0), one_block=watched)
+        shape = _shape(kernel, grid, block, options.get("shared_bytes", 0), watched=watched)
         external = [v for v in self.module.variables if v.space == "shared"]
         machine = Machine(_with_variables(kernel, external), shape, memory, symbols, parameters.raw)
         if watched:
             machine.races = RaceDetector(
-                machine.width,
+                machine.threads_per_block,
                 machine.shared_bytes,
+                blocks=machine.blocks,
+                cell_bytes=_smallest_access(machine.kernel),
                 races=finds_races,
                 uninitialised=finds_uninitialised,
             )
@@ -188,7 +191,7 @@ def _symbols(operands: Sequence[Operand]) -> list[str]:
 
 
 def _shape(
-    kernel: Kernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int, *, one_block: bool
+    kernel: Kernel, grid: Sequence[int], block: Sequence[int], shared_bytes: int, *, watched: bool
 ) -> Shape:
     def three(sizes: Sequence[int]) -> tuple[int, int, int]:
         x, y, z = (*sizes, 1, 1, 1)[:3]
@@ -209,7 +212,20 @@ def _shape(
         raise EmulatorError(f"`{kernel.name}` allows {int(np.prod(largest))} threads a block")
     at_once = _THREADS_AT_ONCE // threads
     at_once = min(at_once, _SHARED_AT_ONCE // max(shared_bytes, 1), int(np.prod(grid_shape)))
-    return Shape(grid_shape, block_shape, 1 if one_block else max(1, at_once), shared_bytes)
+    if watched:
+        at_once = min(at_once, _WATCHED_AT_ONCE // RaceDetector.block_bytes(threads, shared_bytes))
+    return Shape(grid_shape, block_shape, max(1, at_once), shared_bytes)
+
+
+def _smallest_access(kernel: Kernel) -> int:
+    """How many bytes of shared memory no access of a kernel tears apart: 1, 2 or 4."""
+    sizes = [
+        type_bits(instruction.type) // 8
+        for instruction in kernel.instructions
+        if instruction.opcode in {"ld", "st", "atom", "red"}
+        and not instruction.has("global", "param", "local", "const")
+    ]
+    return max(1, min([4, *sizes]))
 
 
 # -- arguments ------------------------------------------------------------------------------------

@@ -109,6 +109,9 @@ def encode(values: Array, name: str, mode: str = "rn", *, saturate: bool = False
     value in place of what is too large. NaN becomes the format's canonical NaN.
     """
     if mode == "rn" and not saturate:
+        if name == "f32":
+            words = values.astype(np.float32).view(np.uint32)
+            return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), words)
         if name == "f16":
             halves = values.astype(np.float16).view(np.uint16)
             return np.where(np.isnan(values), np.uint16(0x7FFF), halves)

@@ -266,6 +266,8 @@ class Machine:
 
     def arrive(self, group: Group, barrier: Any, goal: Any, pc: int) -> Signal:
         """Count whole warps at a barrier (`goal` 0: all threads); a negative pc waits for none."""
+        if self._all_meet(group, barrier, goal, pc):
+            return Signal.RESCHEDULE
         lanes = group.lanes
         ids = np.broadcast_to(barrier, (self.width,))[lanes].astype(np.int64)
         goals = np.broadcast_to(goal, (self.width,))[lanes].astype(np.int64)
@@ -285,6 +287,24 @@ class Machine:
             self.try_release(*divmod(int(key), BARRIERS + 1))
         return Signal.RESCHEDULE
 
+    def _all_meet(self, group: Group, barrier: Any, goal: Any, pc: int) -> bool:
+        """Open the barriers of all blocks at once, where all their threads come together."""
+        same = not np.ndim(barrier) and not np.ndim(goal) and pc >= 0
+        if not same or goal not in {0, self.shape.threads} or not group.is_full:
+            return False
+        index = int(barrier)
+        if index >= BARRIERS or self.barrier_arrived[:, index].any():
+            return False
+        self.pc[:] = pc
+        self.released[:] = True
+        by_block = (self.blocks, self.threads_per_block)
+        self.barrier_votes[:, index] = np.count_nonzero(self.votes.reshape(by_block), axis=1)
+        self.barrier_size[:, index] = self.threads_per_block
+        self.progress += 1
+        if self.races is not None:
+            self.races.join_blocks()
+        return True
+
     def _count_arrivals(self, block: int, barrier: int, goal: int, lanes: Array) -> None:
         already = self.barrier_arrived[block, barrier]
         if already and goal != self.barrier_goal[block, barrier]:
@@ -300,24 +320,26 @@ class Machine:
 
     def try_release(self, block: int, barrier: int) -> None:
         """Open a barrier if all have arrived."""
-        in_block = self.block_of_thread == block
-        members = self.barrier_members[barrier] & in_block
+        first = block * self.threads_per_block
+        own = slice(first, first + self.threads_per_block)
+        members = self.barrier_members[barrier, own].copy()
         goal = self.barrier_goal[block, barrier]
         if goal:
             if self.barrier_arrived[block, barrier] < goal:
                 return
-        elif (self.live & in_block & ~members).any():
+        elif (self.live[own] & ~members).any():
             return
-        waiting = in_block & (self.state == State.BARRIER) & (self.waiting_for == barrier)
-        self.state[waiting] = State.RUNNING
-        self.released[members if barrier == CLUSTER_BARRIER else waiting] = True
-        self.barrier_votes[block, barrier] = np.count_nonzero(self.votes & members)
+        waiting = (self.state[own] == State.BARRIER) & (self.waiting_for[own] == barrier)
+        self.state[own][waiting] = State.RUNNING
+        self.released[own][members if barrier == CLUSTER_BARRIER else waiting] = True
+        self.barrier_votes[block, barrier] = np.count_nonzero(self.votes[own] & members)
         self.barrier_size[block, barrier] = np.count_nonzero(members)
         self.barrier_arrived[block, barrier] = 0
-        self.barrier_members[barrier] &= ~in_block
+        self.barrier_members[barrier, own] = False
         self.progress += 1
         if self.races is not None:
-            self.races.join(np.flatnonzero(members), np.flatnonzero(waiting))
+            origins, receivers = np.flatnonzero(members), np.flatnonzero(waiting)
+            self.races.join(first + origins, first + receivers)
 
     # -- memory -----------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ the threads, the `cp.async` of each thread, the bulk copies of each mbarrier, th
 each thread, and the `wgmma` of each warp. A second clock says what has passed a proxy fence: the
 asynchronous proxy may only read what threads wrote before one.
 
-Shadow memory keeps, for each byte, the last write and the last read of four groups of agents, so
-that an old read can be forgotten; what is reported is real.
+Shadow memory keeps, for each cell, the last write and the last read of four groups of agents, so
+that an old read can be forgotten; what is reported is real. A cell is a byte, or several where the
+kernel has no access to fewer. Blocks have nothing in common: agents are numbered in each of them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,24 @@ Key = tuple[int, int]
 
 
 class RaceDetector:
-    """Watches the shared memory of one block of `width` threads."""
+    """Watches the shared memory of `blocks` blocks of `width` threads.
+
+    Threads are numbered through all blocks, places are bytes in the memory of their block.
+    """
 
     def __init__(
-        self, width: int, shared_bytes: int, *, races: bool = True, uninitialised: bool = False
+        self,
+        width: int,
+        shared_bytes: int,
+        *,
+        blocks: int = 1,
+        cell_bytes: int = 1,
+        races: bool = True,
+        uninitialised: bool = False,
     ) -> None:
-        self.width, self.shared_bytes = width, shared_bytes
+        self.width, self.blocks, self.shared_bytes = width, blocks, shared_bytes
+        self.cell_bytes = cell_bytes
+        self._cells = -(-shared_bytes // cell_bytes)
         self.finds_races, self.finds_uninitialised = races, uninitialised
         self.findings: dict[tuple[str, int, int], Finding] = {}
         self._copies, self._barriers = width, 2 * width
@@ -45,12 +58,21 @@ class RaceDetector:
         self._numbers: dict[int, int] = {}
         self.start()
 
+    @classmethod
+    def block_bytes(cls, width: int, shared_bytes: int) -> int:
+        """Return about how much memory it takes to watch a block."""
+        return 16 * width * (width + _SLOTS) + 16 * (1 + _READERS) * shared_bytes + 1
+
     def start(self) -> None:
-        """Forget everything but the findings: a new block begins."""
+        """Forget everything but the findings: new blocks begin."""
         self.time = 1
-        size = self.shared_bytes
-        self._clock: Array = np.zeros((self.width, self.columns), np.int32)
-        self._fenced: Array = np.zeros((self.width, self.columns), np.int32)
+        size, threads = self.blocks * self._cells, self.blocks * self.width
+        self._clock: Array = np.zeros((threads, self.columns), np.int32)
+        self._fenced: Array = np.zeros((threads, self.columns), np.int32)
+        # What all threads of a block know since they last met; the rest is nothing but zeros while
+        # no asynchronous agent and no fence has been seen.
+        self._floor: Array = np.zeros((self.blocks, self.columns), np.int32)
+        self._knows_asynchronous = self._has_fenced = False
         self._writer: Array = np.full(size, -1, np.int32)
         self._write_time: Array = np.zeros(size, np.int32)
         self._write_ordered: Array = np.zeros(size, bool)
@@ -59,32 +81,52 @@ class RaceDetector:
         self._read_time: Array = np.zeros((_READERS, size), np.int32)
         self._read_by: Array = np.zeros((_READERS, size), np.int32)
         self._read_ordered: Array = np.zeros((_READERS, size), bool)
-        self._slots: dict[Key, int] = {}
-        self._store_slots: dict[int, int] = {}
+        self._slots: list[dict[int, int]] = [{} for _ in range(self.blocks)]
+        self._store_slots: list[dict[int, int]] = [{} for _ in range(self.blocks)]
         self._arrived: dict[Key, tuple[Array, Array]] = {}
         self._ended: dict[Key, tuple[Array, Array]] = {}
 
     # -- order ------------------------------------------------------------------------------------
 
+    def join_blocks(self) -> None:
+        """Join the threads of each block."""
+        self.time += 1
+        self._floor[:, : self._copies] = self.time
+        by_block = (self.blocks, self.width, self.columns)
+        if self._knows_asynchronous:
+            known = self._clock.reshape(by_block)[:, :, self._copies :].max(1)
+            floor = self._floor[:, self._copies :]
+            floor[:] = np.maximum(floor, known)
+        if self._has_fenced:
+            fenced = self._fenced.reshape(by_block)
+            fenced[:] = fenced.max(1, keepdims=True)
+
     def join(self, origins: Array, receivers: Array) -> None:
-        """Let receivers know all that the origins know: a barrier."""
+        """Let receivers know all that the origins know, of their block: a barrier."""
         if not origins.size:
             return
         self._now(origins)
-        for clock in (self._clock, self._fenced):
-            known = clock[origins].max(0)
-            clock[receivers] = np.maximum(clock[receivers], known)
+        clock, fenced = self._of_all(origins)
+        self._clock[receivers] = np.maximum(self._clock[receivers], clock)
+        self._fenced[receivers] = np.maximum(self._fenced[receivers], fenced)
 
     def join_warps(self, mask: Array) -> None:
         """Join the threads of each warp in a mask."""
-        for warp in np.flatnonzero(mask.reshape(-1, _LANES).any(1)):
-            lanes = warp * _LANES + np.flatnonzero(mask[warp * _LANES : (warp + 1) * _LANES])
-            self.join(lanes, lanes)
+        lanes = np.flatnonzero(mask)
+        self._now(lanes)
+        columns = self.columns if self._knows_asynchronous else self._copies
+        clocks = [self._clock[:, :columns], *([self._fenced] if self._has_fenced else [])]
+        for clock in clocks:
+            rows = clock if mask.all() else np.where(mask[:, None], clock, 0)
+            known = rows.reshape(-1, _LANES, clock.shape[1]).max(1)
+            clock[lanes] = known[lanes // _LANES]
 
     def fence(self, lanes: Array) -> None:
         """Let what threads know pass to the asynchronous proxy."""
         self._now(lanes)
-        self._fenced[lanes] = np.maximum(self._fenced[lanes], self._clock[lanes])
+        self._has_fenced = True
+        known = np.maximum(self._clock[lanes], self._floor[lanes // self.width])
+        self._fenced[lanes] = np.maximum(self._fenced[lanes], known)
 
     def reset(self, key: Key) -> None:
         """Begin anew with an mbarrier."""
@@ -94,7 +136,7 @@ class RaceDetector:
     def release(self, key: Key, lanes: Array) -> None:
         """Pass what threads know to an mbarrier, as they arrive."""
         self._now(lanes)
-        known = self._clock[lanes].max(0), self._fenced[lanes].max(0)
+        known = self._of_all(lanes)
         if key in self._arrived:
             before = self._arrived[key]
             known = np.maximum(known[0], before[0]), np.maximum(known[1], before[1])
@@ -113,33 +155,58 @@ class RaceDetector:
         """Let threads know what an mbarrier has published."""
         if key in self._ended and lanes.size:
             clock, fenced = self._ended[key]
+            self._knows_asynchronous = self._has_fenced = True
             self._clock[lanes] = np.maximum(self._clock[lanes], clock)
             self._fenced[lanes] = np.maximum(self._fenced[lanes], fenced)
 
     def copies_done(self, lanes: Array, time: int) -> None:
         """Let threads know that their `cp.async` up to a time are done."""
-        columns = self._copies + lanes
+        self._knows_asynchronous = True
+        columns = self._copies + lanes % self.width
         self._clock[lanes, columns] = np.maximum(self._clock[lanes, columns], time)
 
     def bulk_read_done(self, thread: int, time: int) -> None:
         """Let a thread know that its bulk stores up to a time have read."""
+        self._knows_asynchronous = True
         column = self._store_slot(thread)
         self._clock[thread, column] = max(self._clock[thread, column], time)
 
     def products_done(self, lanes: Array, time: int) -> None:
         """Let a warp know that its products up to a time have read."""
-        column = self._products + int(lanes[0]) // _LANES
+        self._knows_asynchronous = True
+        column = self._products + int(lanes[0]) % self.width // _LANES
         self._clock[lanes, column] = np.maximum(self._clock[lanes, column], time)
 
     def _now(self, lanes: Array) -> None:
         self.time += 1
-        self._clock[lanes, lanes] = self.time
+        self._clock[lanes, lanes % self.width] = self.time
+
+    def _of_all(self, lanes: Array) -> tuple[Array, Array]:
+        """What some threads of a block know together, and what of it has passed a proxy fence."""
+        floor = self._floor[int(lanes[0]) // self.width]
+        return np.maximum(self._clock[lanes].max(0), floor), self._fenced[lanes].max(0)
+
+    def _known(self, threads: Array, agents: Array) -> Array:
+        """The time up to which each thread knows what an agent of its block has done."""
+        floor = self._floor[threads // self.width, agents]
+        return np.asarray(np.maximum(self._clock[threads, agents], floor))
 
     def _slot(self, key: Key) -> int:
-        return self._barriers + self._slots.setdefault(key, len(self._slots)) % _SLOTS
+        slots = self._slots[key[0]]
+        return self._barriers + slots.setdefault(key[1], len(slots)) % _SLOTS
 
     def _store_slot(self, thread: int) -> int:
-        return self._stores + self._store_slots.setdefault(thread, len(self._store_slots)) % _SLOTS
+        slots = self._store_slots[thread // self.width]
+        return self._stores + slots.setdefault(thread, len(slots)) % _SLOTS
+
+    def _cells_of(self, thread: int, places: Array) -> Array:
+        """The cells that hold some bytes of the block of a thread."""
+        cells = places if self.cell_bytes == 1 else np.unique(places // self.cell_bytes)
+        return np.asarray(cells + thread // self.width * self._cells)
+
+    def _byte(self, cell: int) -> int:
+        """The first byte of a cell, in the memory of its block."""
+        return cell % self._cells * self.cell_bytes
 
     # -- accesses ---------------------------------------------------------------------------------
 
@@ -153,50 +220,58 @@ class RaceDetector:
     ) -> None:
         """Check and note an access of threads; `values` are what a write stores."""
         self.time += 1
-        places = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
-        threads = np.repeat(lanes, itemsize)
+        count = -(-itemsize // self.cell_bytes)
+        first = lanes // self.width * self._cells + offsets // self.cell_bytes
+        cells = (first[:, None] + np.arange(count)).reshape(-1)
+        threads = np.repeat(lanes, count)
         ordered = instruction.opcode in {"atom", "red"} or bool(
             _ORDERED.intersection(instruction.modifiers)
         )
-        columns = threads + self._copies if instruction.opcode == "cp" else threads
+        columns = threads % self.width
+        if instruction.opcode == "cp":
+            columns += self._copies
         if values is None:
-            self._check_read(instruction, places, self._clock, threads, columns, ordered=ordered)
-            self._note_read(instruction, places, columns, ordered=ordered)
+            self._check_read(instruction, cells, threads, columns, ordered=ordered)
+            self._note_read(instruction, cells, columns, ordered=ordered)
             return
         if not ordered and instruction.opcode != "cp":
             self._check_collision(instruction, offsets, lanes, values)
-        self._check_write(instruction, places, threads, columns, ordered=ordered)
-        self._note_write(instruction, places, columns, ordered=ordered)
+        self._check_write(instruction, cells, threads, columns, ordered=ordered)
+        self._note_write(instruction, cells, columns, ordered=ordered)
 
     def bulk_write(self, instruction: Instruction, thread: int, places: Array, at: int) -> None:
         """Check and note a bulk copy into shared memory; `at` is its mbarrier."""
         self.time += 1
-        threads = np.full(places.size, thread)
-        columns = np.full(places.size, self._slot((thread // self.width, at)))
-        self._check_write(instruction, places, threads, columns)
-        self._check_fence(instruction, places, self._fenced[thread])
-        self._note_write(instruction, places, columns)
+        cells = self._cells_of(thread, places)
+        threads = np.full(cells.size, thread)
+        columns = np.full(cells.size, self._slot((thread // self.width, at)))
+        self._check_write(instruction, cells, threads, columns)
+        self._check_fence(instruction, cells, self._fenced[thread])
+        self._note_write(instruction, cells, columns)
 
     def bulk_read(self, instruction: Instruction, thread: int, places: Array) -> None:
         """Check and note a bulk copy out of shared memory."""
         self.time += 1
-        threads = np.full(places.size, thread)
-        columns = np.full(places.size, self._store_slot(thread))
-        self._check_read(instruction, places, self._clock, threads, threads)
-        self._check_fence(instruction, places, self._fenced[thread])
-        self._note_read(instruction, places, columns)
+        cells = self._cells_of(thread, places)
+        threads = np.full(cells.size, thread)
+        columns = np.full(cells.size, self._store_slot(thread))
+        self._check_read(instruction, cells, threads, threads % self.width)
+        self._check_fence(instruction, cells, self._fenced[thread])
+        self._note_read(instruction, cells, columns)
 
     def matrix_read(self, instruction: Instruction, first_lane: int, places: Array) -> None:
         """Check and note the reads of a warp's `wgmma`."""
         self.time += 1
         lanes = np.arange(first_lane, first_lane + _LANES)
-        clock = self._clock[lanes].max(0)[None, :]
-        threads = np.zeros(places.size, np.int64)
-        columns = np.full(places.size, self._products + first_lane // _LANES)
-        own = self._writer[places] // _LANES == first_lane // _LANES
-        self._check_read(instruction, places, clock, threads, columns, exempt=own)
-        self._check_fence(instruction, places, self._fenced[lanes].max(0))
-        self._note_read(instruction, places, columns)
+        clock, fenced = self._of_all(lanes)
+        cells = self._cells_of(first_lane, places)
+        threads = np.full(cells.size, first_lane)
+        warp = first_lane % self.width // _LANES
+        columns = np.full(cells.size, self._products + warp)
+        own = self._writer[cells] // _LANES == warp
+        self._check_read(instruction, cells, threads, columns, clock=clock, exempt=own)
+        self._check_fence(instruction, cells, fenced)
+        self._note_read(instruction, cells, columns)
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -204,14 +279,15 @@ class RaceDetector:
         self, instruction: Instruction, offsets: Array, lanes: Array, values: Array
     ) -> None:
         """Find threads that write different values to one place with one instruction."""
-        order = np.argsort(offsets, kind="stable")
-        same = offsets[order][1:] == offsets[order][:-1]
+        where = lanes // self.width * self.shared_bytes + offsets
+        order = np.argsort(where, kind="stable")
+        same = where[order][1:] == where[order][:-1]
         if not same.any():
             return
         rows = values.reshape(offsets.size, -1)[order]
         differs = same & (rows[1:] != rows[:-1]).any(1)
         for i in np.flatnonzero(differs)[:1]:
-            first, second = int(lanes[order[i]]), int(lanes[order[i + 1]])
+            first, second = (int(lanes[order[j]]) % self.width for j in (i, i + 1))
             self._find(
                 "race",
                 f"threads {first} and {second} write different values to shared byte "
@@ -223,65 +299,69 @@ class RaceDetector:
     def _check_read(
         self,
         instruction: Instruction,
-        places: Array,
-        clock: Array,
+        cells: Array,
         threads: Array,
         columns: Array,
         *,
+        clock: Array | None = None,
         ordered: bool = False,
         exempt: Array | bool = False,
     ) -> None:
-        writer, time = self._writer[places], self._write_time[places]
+        writer, time = self._writer[cells], self._write_time[cells]
         if self.finds_uninitialised and (writer < 0).any():
-            at = int(places[(writer < 0).argmax()])
+            at = self._byte(int(cells[(writer < 0).argmax()]))
             message = f"shared byte {at} is read, but nothing has written it"
             self._find("uninitialised", message, instruction, None)
-        late = (writer >= 0) & (writer != columns) & (clock[threads, writer] < time) & ~exempt
+        known = self._known(threads, writer) if clock is None else clock[writer]
+        late = (writer >= 0) & (writer != columns) & (known < time) & ~exempt
         if ordered:
-            late &= ~self._write_ordered[places]
-        self._report(instruction, places, threads, late, writer, self._write_by[places], "reads")
+            late &= ~self._write_ordered[cells]
+        self._report(instruction, cells, threads, late, writer, self._write_by[cells], "reads")
 
     def _check_write(
         self,
         instruction: Instruction,
-        places: Array,
+        cells: Array,
         threads: Array,
         columns: Array,
         *,
         ordered: bool = False,
     ) -> None:
-        writer, time = self._writer[places], self._write_time[places]
-        late = (writer >= 0) & (writer != columns) & (self._clock[threads, writer] < time)
+        writer, time = self._writer[cells], self._write_time[cells]
+        late = (writer >= 0) & (writer != columns) & (self._known(threads, writer) < time)
         if ordered:
-            late &= ~self._write_ordered[places]
-        self._report(instruction, places, threads, late, writer, self._write_by[places], "writes")
-        for slot in range(_READERS):
-            reader, time = self._reader[slot][places], self._read_time[slot][places]
-            late = (reader >= 0) & (reader != threads) & (self._clock[threads, reader] < time)
+            late &= ~self._write_ordered[cells]
+        self._report(instruction, cells, threads, late, writer, self._write_by[cells], "writes")
+        readers = self._reader[:, cells]
+        own = threads % self.width
+        for slot in np.flatnonzero(((readers >= 0) & (readers != own)).any(1)):
+            reader, time = readers[slot], self._read_time[slot][cells]
+            late = (reader >= 0) & (reader != own) & (self._known(threads, reader) < time)
             if ordered:
-                late &= ~self._read_ordered[slot][places]
-            by = self._read_by[slot][places]
-            self._report(instruction, places, threads, late, reader, by, "writes", earlier="read")
+                late &= ~self._read_ordered[slot][cells]
+            by = self._read_by[slot][cells]
+            self._report(instruction, cells, threads, late, reader, by, "writes", earlier="read")
 
-    def _check_fence(self, instruction: Instruction, places: Array, fenced: Array) -> None:
+    def _check_fence(self, instruction: Instruction, cells: Array, fenced: Array) -> None:
         """Find bytes that threads wrote with no proxy fence since."""
-        writer, time = self._writer[places], self._write_time[places]
+        writer, time = self._writer[cells], self._write_time[cells]
         unfenced = (writer >= 0) & (writer < self._barriers) & (fenced[writer] < time)
         if not unfenced.any() or not self.finds_races:
             return
         i = int(unfenced.argmax())
         self._find(
             "missing proxy fence",
-            f"shared byte {int(places[i])} was written by thread {int(writer[i]) % self.width}, "
+            f"shared byte {self._byte(int(cells[i]))} was written by thread "
+            f"{int(writer[i]) % self.width}, "
             "with no `fence.proxy.async` before the asynchronous proxy uses it",
             instruction,
-            self._instructions[int(self._write_by[places[i]])],
+            self._instructions[int(self._write_by[cells[i]])],
         )
 
     def _report(
         self,
         instruction: Instruction,
-        places: Array,
+        cells: Array,
         threads: Array,
         late: Array,
         other: Array,
@@ -295,7 +375,8 @@ class RaceDetector:
         agent, why = self._agent(int(other[i]), earlier)
         self._find(
             "race",
-            f"thread {int(threads[i])} {verb} shared byte {int(places[i])}, which {agent}, {why}",
+            f"thread {int(threads[i]) % self.width} {verb} shared byte "
+            f"{self._byte(int(cells[i]))}, which {agent}, {why}",
             instruction,
             self._instructions[int(by[i])],
         )
@@ -350,19 +431,19 @@ class RaceDetector:
         return self._numbers[instruction.line]
 
     def _note_write(
-        self, instruction: Instruction, places: Array, columns: Array, *, ordered: bool = False
+        self, instruction: Instruction, cells: Array, columns: Array, *, ordered: bool = False
     ) -> None:
-        self._writer[places] = columns
-        self._write_time[places] = self.time
-        self._write_by[places] = self._number(instruction)
-        self._write_ordered[places] = ordered
-        self._reader[:, places] = -1
+        self._writer[cells] = columns
+        self._write_time[cells] = self.time
+        self._write_by[cells] = self._number(instruction)
+        self._write_ordered[cells] = ordered
+        self._reader[:, cells] = -1
 
     def _note_read(
-        self, instruction: Instruction, places: Array, columns: Array, *, ordered: bool = False
+        self, instruction: Instruction, cells: Array, columns: Array, *, ordered: bool = False
     ) -> None:
         slots = columns // _LANES % _READERS
-        self._reader[slots, places] = columns
-        self._read_time[slots, places] = self.time
-        self._read_by[slots, places] = self._number(instruction)
-        self._read_ordered[slots, places] = ordered
+        self._reader[slots, cells] = columns
+        self._read_time[slots, cells] = self.time
+        self._read_by[slots, cells] = self._number(instruction)
+        self._read_ordered[slots, cells] = ordered
