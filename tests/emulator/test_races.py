@@ -26,11 +26,11 @@ BARRIER = """
 WAIT = "$wait: mbarrier.try_wait.parity.shared::cta.b64 %q1, [%r20], 0; @!%q1 bra $wait;"
 
 
-def findings(body, threads=64, **options):
+def findings(body, threads=64, blocks=1, **options):
     text = kernel(body, 1, shared=".shared .align 8 .b8 barrier[8];")
     memory = np.zeros(1024, np.uint8)
     report = Emulator(text).launch(
-        "k", (1,), (threads,), [memory], shared_bytes=2048, **({"races": True} | options)
+        "k", (blocks,), (threads,), [memory], shared_bytes=2048, **({"races": True} | options)
     )
     return report.findings
 
@@ -144,14 +144,34 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_a_planted_race_is_found(name):
+def test_a_planted_race_is_found(name, blocks):
     before, first, repair, second, message = CASES[name]
-    found = findings(f"{before}\n{first}\n{second}")
+    found = findings(f"{before}\n{first}\n{second}", blocks=blocks)
     assert found, "nothing was found"
     assert any(re.search(message, str(item)) for item in found), found
     assert all("PTX line" in str(item) for item in found)
-    assert not findings(f"{before}\n{first}\n{repair}\n{second}")
+    assert not findings(f"{before}\n{first}\n{repair}\n{second}", blocks=blocks)
+
+
+@pytest.mark.parametrize("threads", [64, 96])
+def test_a_race_in_one_block_of_many(threads):
+    body = PLACE.format(distance=128) + (
+        "st.shared.b32 [%r3], %t; mov.u32 %r5, %ctaid.x; setp.eq.u32 %q0, %r5, {racing};"
+        "@%q0 bra $over; bar.sync 0; $over: ld.shared.b32 %r6, [%r4];"
+    )
+    (found,) = findings(body.format(racing=2), threads, blocks=5)
+    assert "no barrier between" in str(found)
+    assert not findings(body.format(racing=7), threads, blocks=5)
+
+
+def test_neighbouring_bytes_do_not_race():
+    """The detector must not see less than what the kernel accesses."""
+    body = "mov.b32 %r1, smem; add.s32 %r2, %r1, %t; xor.b32 %r3, %r2, 1;"
+    write = "cvt.u16.u32 %h0, %t; st.shared.b8 [%r2], %h0;"
+    assert not findings(f"{body} {write} ld.shared.b8 %h1, [%r2];")
+    assert findings(f"{body} {write} ld.shared.b8 %h1, [%r3];")
 
 
 def test_threads_that_write_one_place_at_once():

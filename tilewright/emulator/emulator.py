@@ -41,6 +41,7 @@ Argument = Any  # a NumPy array, a number, a TensorMap, or bytes
 _THREADS_AT_ONCE = 32768
 _SHARED_AT_ONCE = 64 << 20
 _WATCHED_AT_ONCE = 128 << 20  # bytes that the race detector keeps
+_WAITING_AT_ONCE = 64  # blocks that wait take the time of those that they wait for
 _LARGEST_BLOCK = 1024
 
 
@@ -214,7 +215,20 @@ def _shape(
     at_once = min(at_once, _SHARED_AT_ONCE // max(shared_bytes, 1), int(np.prod(grid_shape)))
     if watched:
         at_once = min(at_once, _WATCHED_AT_ONCE // RaceDetector.block_bytes(threads, shared_bytes))
+    if _may_wait(kernel):
+        at_once = min(at_once, _WAITING_AT_ONCE)
     return Shape(grid_shape, block_shape, max(1, at_once), shared_bytes)
+
+
+def _may_wait(kernel: Kernel) -> bool:
+    """Whether there is an atomic in a loop, which may wait for another block."""
+    atomics = [i for i, item in enumerate(kernel.instructions) if item.opcode == "atom"]
+    for end, item in enumerate(kernel.instructions if atomics else ()):
+        if item.opcode == "bra" and isinstance(item.operands[0], Symbol):
+            start = kernel.labels.get(item.operands[0].name, end)
+            if any(start <= place < end for place in atomics):
+                return True
+    return False
 
 
 def _smallest_access(kernel: Kernel) -> int:

@@ -119,6 +119,7 @@ class Machine:
         self.profile: Profile | None = None
         self.print: Callable[[str], None] = print
         self.progress = 0
+        self.polls = 0  # atomics so far: what a loop that waits for another block looks at
         self.has_woken = False  # whether a thread runs that the scheduler does not know of
         self.time = 1
         self.specials = self._make_specials()
@@ -288,21 +289,24 @@ class Machine:
         return Signal.RESCHEDULE
 
     def _all_meet(self, group: Group, barrier: Any, goal: Any, pc: int) -> bool:
-        """Open the barriers of all blocks at once, where all their threads come together."""
-        same = not np.ndim(barrier) and not np.ndim(goal) and pc >= 0
-        if not same or goal not in {0, self.shape.threads} or not group.is_full:
+        """Open a barrier of several blocks at once, where all their threads come together."""
+        if np.ndim(barrier) or np.ndim(goal) or pc < 0 or barrier >= BARRIERS:
             return False
-        index = int(barrier)
-        if index >= BARRIERS or self.barrier_arrived[:, index].any():
+        index, by_block = int(barrier), (self.blocks, self.threads_per_block)
+        sizes = np.count_nonzero(group.mask.reshape(by_block), axis=1)
+        blocks = np.flatnonzero(sizes)
+        missing = np.count_nonzero(self.live.reshape(by_block), axis=1) - sizes
+        others = missing[blocks].any() or self.barrier_arrived[blocks, index].any()
+        if others or (goal and (sizes[blocks] != goal).any()):
             return False
-        self.pc[:] = pc
-        self.released[:] = True
-        by_block = (self.blocks, self.threads_per_block)
-        self.barrier_votes[:, index] = np.count_nonzero(self.votes.reshape(by_block), axis=1)
-        self.barrier_size[:, index] = self.threads_per_block
+        self.pc[group.mask] = pc
+        self.released[group.mask] = True
+        votes = (self.votes & group.mask).reshape(by_block)
+        self.barrier_votes[blocks, index] = np.count_nonzero(votes, axis=1)[blocks]
+        self.barrier_size[blocks, index] = sizes[blocks]
         self.progress += 1
         if self.races is not None:
-            self.races.join_blocks()
+            self.races.join_blocks(blocks)
         return True
 
     def _count_arrivals(self, block: int, barrier: int, goal: int, lanes: Array) -> None:

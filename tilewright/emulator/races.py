@@ -88,18 +88,18 @@ class RaceDetector:
 
     # -- order ------------------------------------------------------------------------------------
 
-    def join_blocks(self) -> None:
-        """Join the threads of each block."""
+    def join_blocks(self, blocks: Array) -> None:
+        """Join all threads of each of some blocks."""
         self.time += 1
-        self._floor[:, : self._copies] = self.time
+        self._floor[blocks, : self._copies] = self.time
         by_block = (self.blocks, self.width, self.columns)
         if self._knows_asynchronous:
-            known = self._clock.reshape(by_block)[:, :, self._copies :].max(1)
-            floor = self._floor[:, self._copies :]
-            floor[:] = np.maximum(floor, known)
+            known = self._clock.reshape(by_block)[blocks, :, self._copies :].max(1)
+            floor = self._floor[blocks, self._copies :]
+            self._floor[blocks, self._copies :] = np.maximum(floor, known)
         if self._has_fenced:
             fenced = self._fenced.reshape(by_block)
-            fenced[:] = fenced.max(1, keepdims=True)
+            fenced[blocks] = fenced[blocks].max(1, keepdims=True)
 
     def join(self, origins: Array, receivers: Array) -> None:
         """Let receivers know all that the origins know, of their block: a barrier."""

@@ -3,7 +3,7 @@
 The threads that are at the lowest instruction run together, across warps and blocks: that is what
 makes diverged threads meet again. They run until they branch, wait, or reach others. Threads that
 jump back many times while others could run give way to those, so that a loop which waits for
-another thread ends.
+another thread ends; they do so at once if they have looked at something that others may change.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Scheduler:
         self.instructions_run = 0
         self.thread_instructions = 0
         self._jumps = np.zeros(machine.width, np.int32)
+        self._polls = np.zeros(machine.width, np.int64)  # those that had been when it jumped
         self._yielded = np.zeros(machine.width, bool)
         self._timeouts = 0
         self._last_progress = (0, 0)
@@ -124,8 +125,11 @@ class Scheduler:
         self.thread_instructions += instructions * group.count
 
     def _jump_back(self, group: Group) -> None:
+        first, polls = group.mask.argmax(), self.machine.polls
+        has_polled = self._polls[first] != polls
+        self._polls[group.mask] = polls
         self._jumps[group.mask] += 1
-        if self._jumps[group.mask.argmax()] >= _PATIENCE:
+        if has_polled or self._jumps[first] >= _PATIENCE:
             self._jumps[group.mask] = 0
             self._yielded |= group.mask
 

@@ -108,6 +108,7 @@ def _step(
         return packed
 
     def step(group: Group) -> None:
+        machine.polls += 1
         lanes, places = group.lanes, address(group.lanes)
         new = rows(values, lanes)
         swap = rows(swaps, lanes) if swaps else new
