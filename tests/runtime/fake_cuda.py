@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.emulator import Buffer, Emulator
+from tilewright.emulator import Buffer, Emulator, EmulatorError, encode_tensor_map
 from tilewright.runtime.dlpack import CUDA, dtype_word
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, ILLEGAL_ADDRESS = 1, 2, 200, 700
@@ -63,6 +63,10 @@ _SIGNATURES = {
     "cuLinkComplete": [c_void_p, c_void_p, c_void_p],
     "cuLinkDestroy": [c_void_p],
     "cuLaunchKernelEx": [c_void_p, c_void_p, c_void_p, c_void_p],
+    "cuTensorMapEncodeTiled": [
+        *(c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+        *(c_int, c_int, c_int, c_int),
+    ],
 }
 
 
@@ -92,6 +96,22 @@ class Launch:
 
 
 @dataclass
+class Encoding:
+    """What one tensor map was encoded of, as the driver was given it."""
+
+    element: int
+    address: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    interleave: int
+    swizzle: int
+    promotion: int
+    fill: int
+
+
+@dataclass
 class FakeDriver:
     """The functions of a driver, as ctypes makes them of Python methods.
 
@@ -109,6 +129,7 @@ class FakeDriver:
     failures: dict[str, int] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
+    encodings: list[Encoding] = field(default_factory=list)
     orders: list[tuple[int, int]] = field(default_factory=list)
     memory: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
     modules: dict[int, Emulator] = field(default_factory=dict)
@@ -268,6 +289,31 @@ class FakeDriver:
     def _cuFuncGetAttribute(self, place, attribute, function):
         facts = {0: 65536 // self.registers, 3: 0, 4: self.registers}
         c_int.from_address(place).value = facts[attribute]
+
+    def _cuTensorMapEncodeTiled(
+        self, place, element, rank, address, sizes, strides, box, steps,
+        interleave, swizzle, promotion, fill,
+    ):  # fmt: skip
+        def read(kind, at, count):
+            return tuple((kind * count).from_address(at))
+
+        made = Encoding(
+            element, address or 0, read(c_uint64, sizes, rank), read(c_uint64, strides, rank - 1),
+            read(c_uint, box, rank), read(c_uint, steps, rank),
+            interleave, swizzle, promotion, fill,
+        )  # fmt: skip
+        self.encodings.append(made)
+        if place % 64 or 0 in made.sizes:
+            return INVALID_VALUE
+        try:
+            encoded = encode_tensor_map(
+                made.address, element, made.sizes, made.strides, made.box, swizzle,
+                element_strides=made.steps, fill_nan=bool(fill),
+            )  # fmt: skip
+        except EmulatorError:
+            return INVALID_VALUE
+        ctypes.memmove(place, encoded, len(encoded))
+        return 0
 
     def _cuLaunchKernelEx(self, config, function, places, extra):
         given = Config.from_address(config)

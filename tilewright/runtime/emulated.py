@@ -27,15 +27,23 @@ if TYPE_CHECKING:
     from tilewright.codegen.gpu import options as gpu_options
     from tilewright.codegen.nvidia import compile as nvidia
     from tilewright.ir import printer
-    from tilewright.runtime import build, request
+    from tilewright.runtime import build, request, tensor_maps
 else:
     build = Deferred("tilewright.runtime.build")
     emulator = Deferred("tilewright.emulator")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
     nvidia = Deferred("tilewright.codegen.nvidia.compile")
     printer = Deferred("tilewright.ir.printer")
+    tensor_maps = Deferred("tilewright.runtime.tensor_maps")
 
-__all__ = ["EmulatedKernel", "Emulation", "current_emulation", "emulate", "remembers"]
+__all__ = [
+    "EmulatedKernel",
+    "Emulation",
+    "current_emulation",
+    "emulate",
+    "encode_for_emulator",
+    "remembers",
+]
 
 
 @dataclass(eq=False)
@@ -152,6 +160,9 @@ class EmulatedKernel:
             "ptx": self._ptx.ptx,
         }
         self._emulator = emulator.Emulator(self._ptx.ptx)
+        self._tensor_maps = tensor_maps.TensorMaps(
+            self._ptx.tensor_maps, self.name, encode_for_emulator
+        )
 
     def __repr__(self) -> str:
         target = self.target.architecture
@@ -172,14 +183,16 @@ class EmulatedKernel:
             require_memory(argument)
         if not all(grid):
             return
+        names = [argument.name for argument in passed]
+        maps = self._tensor_maps.of_launch([argument.value for argument in passed], names)
         try:
             report = self._emulator.launch(
                 self._ptx.symbol,
                 grid,
                 (self.target.warp_size * self.num_warps,),
-                list(map(_packed, passed)),
+                [*map(_packed, passed), *maps],
                 shared_bytes=self._ptx.shared_bytes,
-                names=[argument.name for argument in passed],
+                names=names,
                 buffers=_buffers(passed),
                 races=emulation.races,
                 uninitialised=emulation.uninitialised,
@@ -191,6 +204,19 @@ class EmulatedKernel:
         emulation.launches.append((self, report))
         if report.findings and not emulation.collects:
             raise LaunchError(f"{self.name}: " + "\n".join(map(str, report.findings)))
+
+
+def encode_for_emulator(array: tensor_maps.MappedArray) -> bytes:
+    """Return the tensor map of an array, as the emulator reads it."""
+    return emulator.encode_tensor_map(
+        array.address,
+        array.element,
+        array.sizes,
+        array.strides,
+        array.box,
+        array.swizzle,
+        fill_nan=array.fills_nan,
+    )
 
 
 def _packed(argument: Argument) -> bytes:

@@ -21,6 +21,7 @@ from tilewright.runtime.gpu_code import GpuCode
 from tilewright.runtime.gpu_target import GpuTarget
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
+from tilewright.runtime.tensor_maps import to_literal
 from tilewright.target import NvidiaTarget
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def _lower(request: Request) -> LoweredForGpu:
         "threads": kernel.num_warps * target.warp_size,
         # A kernel that may start early must wait for the one before it somewhere.
         "overlaps": options.launch_pdl and "griddepcontrol.wait" in kernel.ptx,
+        "tensor_maps": [to_literal(tensor_map) for tensor_map in kernel.tensor_maps],
         **effects(request, function),
     }
     return LoweredForGpu(kernel, header)

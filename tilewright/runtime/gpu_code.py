@@ -18,6 +18,7 @@ from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
 from tilewright.runtime.kernel_code import KernelCode
 from tilewright.runtime.request import Request
+from tilewright.runtime.tensor_maps import TensorMaps, from_literal, with_driver
 
 __all__ = ["GpuCode", "find_gpu_kernel"]
 
@@ -41,6 +42,11 @@ class GpuCode(KernelCode):
         self.threads: int = header["threads"]
         self.ptx = payload[: header["ptx_bytes"]].decode()
         self.cubin = payload[header["ptx_bytes"] :] or None
+        self._tensor_maps = TensorMaps(
+            list(map(from_literal, header["tensor_maps"])),
+            self.name,
+            with_driver(self.gpu, self.name),
+        )
         self._attributes = Attributes(
             is_cooperative=self.options.launch_cooperative_grid, overlaps=header["overlaps"]
         )
@@ -122,13 +128,16 @@ class GpuCode(KernelCode):
             passed = list(leaves(arguments))
             own = {_own_stream(argument) for argument in passed if argument.view is not None}
             stream = self._stream(own)
+            maps = self._tensor_maps.of_launch(
+                [argument.value for argument in passed], [argument.name for argument in passed]
+            )
             others = own - {stream, None}
             self._order(others, {stream})
             self.function.launch(
                 grid,
                 self.threads,
                 stream,
-                [_packed(argument) for argument in passed],
+                [*map(_packed, passed), *maps],
                 self._attributes.data,
                 self._attributes.count,
             )

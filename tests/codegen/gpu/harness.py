@@ -17,6 +17,8 @@ from tilewright.interpreter import interpret
 from tilewright.ir.core import Function
 from tilewright.passes.pipeline import optimize
 from tilewright.runtime.arguments import leaves, specialize
+from tilewright.runtime.emulated import encode_for_emulator
+from tilewright.runtime.tensor_maps import TensorMaps
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
 ARCHITECTURES = {target.architecture: target for target in NVIDIA_TARGETS}
@@ -49,11 +51,19 @@ def compiled(function: Function, target: NvidiaTarget, **options: Any) -> PtxKer
 
 
 def emulate(kernel: PtxKernel, grid: Sequence[int], arguments: Sequence[Any], **options: Any):
-    """Run a kernel in the emulator; arrays are passed as they are."""
+    """Run a kernel in the emulator; arrays are passed as they are, tensor maps are made of them."""
     return Emulator(kernel.ptx).launch(
-        kernel.symbol, grid, (32 * kernel.num_warps,), arguments,
+        kernel.symbol, grid, (32 * kernel.num_warps,),
+        [*arguments, *tensor_maps(kernel, arguments)],
         shared_bytes=kernel.shared_bytes, **options,
     )  # fmt: skip
+
+
+def tensor_maps(kernel: PtxKernel, arguments: Sequence[Any]) -> list[bytes]:
+    """The tensor maps that a kernel takes behind its arguments."""
+    values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
+    maps = TensorMaps(kernel.tensor_maps, kernel.symbol, encode_for_emulator)
+    return maps.of_launch(values, [f"argument {number}" for number in range(len(values))])
 
 
 def run_both(

@@ -1,0 +1,215 @@
+"""Tensor maps: built for a launch, from the values of the kernel's parameters.
+
+A tensor map is 128 bytes that tell a GPU how an array lies in memory, and which box of it a copy
+moves; `codegen/gpu/tensor_map.py` says what of it a kernel fixes. What the bytes mean only the
+driver knows, and the emulator for those of its own. Both count dimensions from the innermost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import c_uint32, c_uint64, c_void_p
+from typing import Any, NamedTuple
+
+from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.errors import LaunchError
+from tilewright.ir.types import DTYPES, DType
+from tilewright.ops.descriptor import ALIGNMENT_BYTES
+from tilewright.runtime.cuda import Device, driver
+
+__all__ = [
+    "L2_PROMOTION",
+    "TENSOR_MAP_BYTES",
+    "MappedArray",
+    "TensorMaps",
+    "element_number",
+    "from_literal",
+    "swizzle_number",
+    "to_literal",
+    "with_driver",
+]
+
+TENSOR_MAP_BYTES = 128
+# CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+L2_PROMOTION = 2
+
+_MAP_ALIGNMENT = 64
+_LARGEST_SIZE = 2**32
+_LARGEST_STRIDE = 2**40
+# Of one kernel.
+_MOST_KEPT = 256
+
+# CU_TENSOR_MAP_DATA_TYPE_*: all types of one byte are 0.
+_ELEMENT_NUMBERS = {
+    "i16": 1,
+    "u16": 1,
+    "u32": 2,
+    "i32": 3,
+    "u64": 4,
+    "i64": 5,
+    "fp16": 6,
+    "fp32": 7,
+    "fp64": 8,
+    "bf16": 9,
+}
+_SWIZZLE_NUMBERS = {0: 0, 32: 1, 64: 2, 128: 3}
+
+
+class MappedArray(NamedTuple):
+    """What is encoded as a tensor map: dimensions innermost first.
+
+    `strides` are in bytes, of all but the innermost dimension. `element` and `swizzle` are numbers
+    of the driver.
+    """
+
+    element: int
+    address: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    fills_nan: bool
+
+
+class TensorMaps:
+    """The tensor maps of a kernel: `encode` turns them into bytes, which are kept for a while."""
+
+    def __init__(
+        self, maps: Sequence[TensorMap], kernel: str, encode: Callable[[MappedArray], bytes]
+    ) -> None:
+        self.maps, self._kernel, self._encode = tuple(maps), kernel, encode
+        self._known: dict[MappedArray, bytes] = {}
+
+    def of_launch(self, values: Sequence[Any], names: Sequence[str]) -> list[bytes]:
+        """Return the maps for the values of all parameters of the kernel.
+
+        Raises `LaunchError`, which names the parameter of the array, for one that cannot be copied
+        so.
+        """
+        return [self._encoded(tensor_map, values, names) for tensor_map in self.maps]
+
+    def _encoded(self, tensor_map: TensorMap, values: Sequence[Any], names: Sequence[str]) -> bytes:
+        array = _located(tensor_map, values)
+        known = self._known.get(array)
+        if known is None:
+            _check(array, tensor_map, f"{self._kernel}: `{names[tensor_map.base]}`")
+            known = self._encode(array)
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[array] = known
+        return known
+
+
+def _located(tensor_map: TensorMap, values: Sequence[Any]) -> MappedArray:
+    def value(extent: Extent) -> int:
+        return int(values[extent.number]) if isinstance(extent, Parameter) else extent
+
+    size = tensor_map.element.itemsize
+    return MappedArray(
+        element_number(tensor_map.element),
+        int(values[tensor_map.base]),
+        tuple(map(value, reversed(tensor_map.sizes))),
+        tuple(size * value(stride) for stride in reversed(tensor_map.strides)),
+        tensor_map.box[::-1],
+        swizzle_number(tensor_map.swizzle),
+        tensor_map.fills_nan,
+    )
+
+
+def element_number(element: DType) -> int:
+    """Return how the driver numbers an element type."""
+    return _ELEMENT_NUMBERS.get(element.name, 0)
+
+
+def swizzle_number(swizzle_bytes: int) -> int:
+    """Return how the driver numbers a swizzle."""
+    return _SWIZZLE_NUMBERS[swizzle_bytes]
+
+
+def _check(array: MappedArray, tensor_map: TensorMap, where: str) -> None:
+    """Raise `LaunchError` for an array that a GPU has no tensor map of."""
+    copied = f"{where} is copied in blocks"
+    if array.address % ALIGNMENT_BYTES:
+        raise LaunchError(
+            f"{copied}, but its address, {array.address:#x}, is not a multiple of "
+            f"{ALIGNMENT_BYTES} bytes",
+            hint="pass the whole array, or a copy of the part",
+        )
+    sizes = list(array.sizes[::-1])
+    if not all(0 < size <= _LARGEST_SIZE for size in sizes):
+        raise LaunchError(
+            f"{copied}, but its sizes {sizes} are not all from 1 to 2**32",
+            hint="launch no programs for an array without elements",
+        )
+    for axis, stride in enumerate(array.strides[::-1]):
+        elements = stride // tensor_map.element.itemsize
+        if stride % ALIGNMENT_BYTES or not 0 <= stride < _LARGEST_STRIDE:
+            raise LaunchError(
+                f"{copied}, but the stride of axis {axis}, {elements} elements of "
+                f"{tensor_map.element}, is not a multiple of {ALIGNMENT_BYTES} bytes from 0 to "
+                "2**40",
+                hint="pad the rows of the array: allocate it wider, and pass a view of it",
+            )
+
+
+def with_driver(gpu: Device, kernel: str) -> Callable[[MappedArray], bytes]:
+    """Return the function that lets the driver encode maps for a kernel on a GPU."""
+
+    def encode(array: MappedArray) -> bytes:
+        rank = len(array.sizes)
+        memory = (ctypes.c_char * (TENSOR_MAP_BYTES + _MAP_ALIGNMENT))()
+        start = ctypes.addressof(memory)
+        place = start + -start % _MAP_ALIGNMENT
+        with gpu.active():
+            driver().call(
+                "cuTensorMapEncodeTiled",
+                c_void_p(place),
+                array.element,
+                c_uint32(rank),
+                c_void_p(array.address),
+                (c_uint64 * rank)(*array.sizes),
+                (c_uint64 * rank)(*array.strides),
+                (c_uint32 * rank)(*array.box),
+                (c_uint32 * rank)(*[1] * rank),
+                0,
+                array.swizzle,
+                L2_PROMOTION,
+                int(array.fills_nan),
+                doing=f"launching {kernel}: making the tensor map of {array}",
+            )
+        return ctypes.string_at(place, TENSOR_MAP_BYTES)
+
+    return encode
+
+
+# ---- in the disk cache ------------------------------------------------------------------------
+
+
+def to_literal(tensor_map: TensorMap) -> tuple[Any, ...]:
+    """Return a map as literals of Python, with `(number,)` for a parameter."""
+
+    def literals(extents: Sequence[Extent]) -> tuple[int | tuple[int], ...]:
+        return tuple((e.number,) if isinstance(e, Parameter) else e for e in extents)
+
+    return (
+        tensor_map.base,
+        literals(tensor_map.sizes),
+        literals(tensor_map.strides),
+        tensor_map.box,
+        tensor_map.element.name,
+        tensor_map.swizzle,
+        tensor_map.fills_nan,
+    )
+
+
+def from_literal(literal: tuple[Any, ...]) -> TensorMap:
+    """Return the map that `to_literal` has written."""
+    base, sizes, strides, box, element, swizzle, fills_nan = literal
+
+    def extents(literals: Sequence[Any]) -> tuple[Extent, ...]:
+        return tuple(Parameter(*e) if isinstance(e, tuple) else e for e in literals)
+
+    return TensorMap(
+        base, extents(sizes), extents(strides), box, DTYPES[element], swizzle, fills_nan
+    )
