@@ -23,7 +23,7 @@ from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
 from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
 from tilewright.codegen.gpu.views import padded
 from tilewright.ir.core import Function, Param, Value
-from tilewright.target import NvidiaTarget
+from tilewright.passes.axis_info import AxisInfo
 
 __all__ = [
     "BARRIERS",
@@ -71,11 +71,16 @@ class TensorMachine(CopyMachine, Protocol):
         """End a group of this thread's copies to the user's memory."""
 
 
-def is_tensor_copy(op: ops.DescriptorOp, function: Function, target: NvidiaTarget) -> bool:
-    """Whether an op on a descriptor is made by a tensor map on this target."""
-    if not target.has_tma or not isinstance(op, ops.DescriptorLoad | ops.DescriptorStore):
+def is_tensor_copy(op: ops.DescriptorOp, function: Function, facts: AxisInfo) -> bool:
+    """Whether an op on a descriptor is made by a tensor map, where a target has them.
+
+    The hardware takes no copy whose rows begin within 16 bytes, and has no NaN of one byte.
+    """
+    if not isinstance(op, ops.DescriptorLoad | ops.DescriptorStore):
         return False
     shape, bits = op.block_shape, op.element.primitive_bitwidth
+    if isinstance(op, ops.DescriptorLoad) and op.padding is ops.Padding.NAN and bits == 8:
+        return False
     parts = [_extent(value, function) for value in (*op.sizes, *op.strides)]
     return (
         isinstance(op.base, Param)
@@ -84,6 +89,7 @@ def is_tensor_copy(op: ops.DescriptorOp, function: Function, target: NvidiaTarge
         and padded(shape) == tuple(shape)
         and bits >= 8
         and not shape[-1] * bits % (8 * _PIECE_BYTES)
+        and not facts.divisibility(op.offsets[-1]) * bits % (8 * _PIECE_BYTES)
     )
 
 

@@ -49,20 +49,12 @@ class PtxKernel:
     tensor_maps: tuple[TensorMap, ...] = ()
 
 
-def prepare(
-    function: Function,
-    target: NvidiaTarget,
-    options: GpuOptions = _DEFAULTS,
-    *,
-    tensor_maps: bool = False,
-) -> Function:
-    """Return an optimised function as `generate` takes it.
-
-    `tensor_maps` says whether the launch makes tensor maps; else descriptors become pointers.
-    """
+def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS) -> Function:
+    """Return an optimised function as `generate` takes it."""
+    facts = functools.cache(lambda: analyze_axes(function))
 
     def keeps(op: ops.DescriptorOp) -> bool:
-        return tensor_maps and is_tensor_copy(op, function, target)
+        return target.has_tma and is_tensor_copy(op, function, facts())
 
     return prepare_for_gpu(function, target, fuses=options.enable_fp_fusion, keeps=keeps)
 
