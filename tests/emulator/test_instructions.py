@@ -1,5 +1,8 @@
 """Each instruction against NumPy; all of them against an assembler, and a device."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from ptx_device import Device
@@ -7,6 +10,7 @@ from ptx_instruction_set import all_snippets
 from ptx_snippets import assemble, inputs_of, module, run
 
 from tilewright.emulator import Emulator
+from tilewright.emulator.floats import fma64
 
 SNIPPETS = all_snippets()
 
@@ -70,3 +74,20 @@ def test_a_device_agrees():
                 for i in np.flatnonzero(~good)[:3]
             ]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_fused_multiply_adds_of_fp64_are_rounded_once():
+    """Also where parts of the sum underflow or overflow."""
+    edges = [0.0, -0.0, 1.0, 1 + 2**-52, -(2.0**-1074), 2.0**-1022, 2.0**-540, 1.5 * 2.0**1023]
+    rng = np.random.default_rng(0)
+    some = np.ldexp(rng.standard_normal(40), rng.integers(-1060, 1000, 40))
+    x, y, z = (rng.choice(np.concatenate([edges, some, -some]), 3000) for _ in range(3))
+    with np.errstate(all="ignore"):
+        got = fma64(x, y, z)
+    for a, b, c, value in zip(x.tolist(), y.tolist(), z.tolist(), got.tolist(), strict=True):
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        try:
+            wanted = float(exact) if exact else a * b + c
+        except OverflowError:
+            wanted = math.inf if exact > 0 else -math.inf
+        assert (value, math.copysign(1, value)) == (wanted, math.copysign(1, wanted)), (a, b, c)

@@ -7,7 +7,9 @@ of the exact value (Boldo and Melquiond, "Emulation of a FMA and correctly round
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -215,12 +217,31 @@ def two_sum(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def fma64(x: Array, y: Array, z: Array) -> Array:
-    """Return `x * y + z` of float64 arrays, rounded once unless the product over- or underflows."""
+    """Return `x * y + z` of float64 arrays, rounded once."""
+    x, y, z = np.broadcast_arrays(x, y, z)
     product, product_error = two_product(x, y)
     low, low_error = two_sum(np.asarray(z), product_error)
     high, high_error = two_sum(product, low)
     result = high + add_to_odd(high_error, low_error)
-    return np.where(np.isfinite(result), result, product + z)
+    # An infinite sum and the sign of a zero are those of ordinary arithmetic.
+    result = np.where(np.isfinite(result) & (result != 0), result, product + z)
+    # The errors are exact unless they underflow, or something on the way to them overflows.
+    sizes = np.abs([x, y, z, product])
+    extreme = (sizes > 2.0**990).any(axis=0) | ((sizes[3] < 2.0**-900) & (x != 0) & (y != 0))
+    for place in np.argwhere(extreme & np.isfinite([x, y, z]).all(axis=0)):
+        index = tuple(place)
+        result[index] = _exact_fma(*(float(operand[index]) for operand in (x, y, z)))
+    return result
+
+
+def _exact_fma(x: float, y: float, z: float) -> float:
+    total = Fraction(x) * Fraction(y) + Fraction(z)
+    if not total:  # the sign of zero is that of an ordinary sum
+        return x * y + z
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
 
 
 def flush(values: Array) -> Array:

@@ -117,6 +117,7 @@ from tilewright.language.memory import (
     make_block_ptr,
     store,
 )
+from tilewright.language.native import inline_asm_elementwise
 from tilewright.language.random import (
     pair_uniform_to_normal,
     philox,
@@ -235,6 +236,7 @@ __all__ = [
     "full",
     "gather",
     "histogram",
+    "inline_asm_elementwise",
     "int1",
     "int8",
     "int16",
@@ -323,7 +325,6 @@ __all__ = [
 _ABSENT = {
     "async_task": "leave it out: it changes no result",
     "dot_scaled": "multiply the operands by their scales and use `tl.dot`",
-    "inline_asm_elementwise": "use the functions of `tl` and `tl.math`",
     "map_elementwise": "write the function on tiles, with `tl.where` in place of branches",
 }
 

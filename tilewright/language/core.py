@@ -86,6 +86,7 @@ from tilewright.language.memory import (
     make_block_ptr,
     store,
 )
+from tilewright.language.native import inline_asm_elementwise
 from tilewright.language.reduction import associative_scan, histogram, reduce
 from tilewright.language.shape import (
     broadcast,
@@ -110,11 +111,11 @@ __all__ = [
     "cast", "cat", "clamp", "condition", "const", "constexpr", "debug_barrier", "device_assert",
     "device_print", "dot", "dtype", "expand_dims", "float8e4b8", "float8e4b15", "float8e4nv",
     "float8e5", "float8e5b16", "float16", "float32", "float64", "full", "gather", "histogram",
-    "int1", "int8", "int16", "int32", "int64", "join", "load", "load_tensor_descriptor",
-    "make_block_ptr", "make_tensor_descriptor", "max_constancy", "max_contiguous", "maximum",
-    "minimum", "mul", "multiple_of", "num_programs", "permute", "pi32_t", "pointer_type",
-    "program_id", "range", "reduce", "reshape", "split", "squeeze", "static_assert", "static_print",
-    "static_range", "store", "store_tensor_descriptor", "sub", "tensor", "tensor_descriptor",
-    "tensor_descriptor_type", "to_tensor", "trans", "uint8", "uint16", "uint32", "uint64",
-    "unsqueeze", "view", "void", "where", "zeros", "zeros_like",
+    "inline_asm_elementwise", "int1", "int8", "int16", "int32", "int64", "join", "load",
+    "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor", "max_constancy",
+    "max_contiguous", "maximum", "minimum", "mul", "multiple_of", "num_programs", "permute",
+    "pi32_t", "pointer_type", "program_id", "range", "reduce", "reshape", "split", "squeeze",
+    "static_assert", "static_print", "static_range", "store", "store_tensor_descriptor", "sub",
+    "tensor", "tensor_descriptor", "tensor_descriptor_type", "to_tensor", "trans", "uint8",
+    "uint16", "uint32", "uint64", "unsqueeze", "view", "void", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -55,6 +55,12 @@ from tilewright.ops.math import (
 )
 from tilewright.ops.matmul import Dot, InputPrecision
 from tilewright.ops.memory import AtomicCas, AtomicKind, AtomicRmw, Load, PointerAdd, Store
+from tilewright.ops.native import (
+    GridDependency,
+    HardwareNumber,
+    HardwareRegister,
+    InlineAssembly,
+)
 from tilewright.ops.program import Assert, Assume, Barrier, NumPrograms, Print, ProgramId
 from tilewright.ops.reduce import Histogram, Reduce, Scan, Sort
 from tilewright.ops.shape import (
@@ -76,9 +82,10 @@ __all__ = [
     "Barrier", "Bitcast", "Broadcast", "Call", "Cast", "Cat", "Ceil", "Compare", "Cos",
     "DescriptorGather", "DescriptorLoad", "DescriptorOp", "DescriptorReduce", "DescriptorScatter",
     "DescriptorStore", "Div", "Dot", "Elementwise", "Erf", "Exp", "Exp2", "ExpandDims", "Floor",
-    "Fma", "For", "Full", "Gather", "Hint", "Histogram", "If", "InputPrecision", "Invert", "Join",
-    "Ldexp", "Load", "Log", "Log2", "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg",
-    "NumPrograms", "Or", "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print",
-    "ProgramId", "Reduce", "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft",
-    "ShiftRight", "Sin", "Sort", "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
+    "Fma", "For", "Full", "Gather", "GridDependency", "HardwareNumber", "HardwareRegister", "Hint",
+    "Histogram", "If", "InlineAssembly", "InputPrecision", "Invert", "Join", "Ldexp", "Load",
+    "Log", "Log2", "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg", "NumPrograms",
+    "Or", "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print", "ProgramId", "Reduce",
+    "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft", "ShiftRight", "Sin", "Sort",
+    "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
 ]  # fmt: skip

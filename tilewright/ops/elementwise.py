@@ -108,10 +108,14 @@ class Sub(Elementwise):
 
 
 class Mul(Elementwise):
-    """`x * y`."""
+    """`x * y`.
+
+    Where it goes into a sum, a GPU may round once for both, unless the product `is_rounded` itself.
+    """
 
     x: Value
     y: Value
+    is_rounded: bool = False
 
     def compute(self, x: Array, y: Array) -> Array:
         return x & y if x.dtype == np.bool_ else x * y

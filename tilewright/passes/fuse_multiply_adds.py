@@ -1,7 +1,8 @@
 """Sums of products rounded once: `x * y + z` becomes `fma(x, y, z)`.
 
 GPUs have an instruction for it that is as fast as a sum. A product that something else needs too is
-left alone. What later passes write is not fused: they count on separate roundings.
+left alone, and one that is to be rounded itself. What later passes write is not fused: they count
+on separate roundings.
 
     %p = mul %x, %y : fp32      →   %s = fma %x, %y, %z : fp32
     %s = add %p, %z : fp32
@@ -39,7 +40,9 @@ def fuse_multiply_adds(function: Function) -> Function:
     def rule(op: Op, emit: Emit) -> Value | tuple[Value, ...] | None:
         is_single = next(counts) == 1
         match op:
-            case Mul() if is_single and getattr(op.type.element, "name", "") in _FUSED:
+            case Mul(is_rounded=False) if (
+                is_single and getattr(op.type.element, "name", "") in _FUSED
+            ):
                 single.add(op)
             case Add(Mul(x, y) as product, z) if product in single:
                 return emit(Fma(x, y, z))

@@ -89,7 +89,7 @@ def mul(op: Op, make: Make) -> Value | None:
     integers = is_integer(op)
     match op:
         case Mul(Full() as c, x) if not isinstance(x, Full):  # c * x → x * c
-            return make(Mul(x, c))
+            return make(Mul(x, c, op.is_rounded))
         case Mul(x, Full(1)) if is_unsaturated(op):  # x * 1 → x
             return x
         case Mul(x, Full(-1)) if is_unsaturated(op):  # x * -1 → -x

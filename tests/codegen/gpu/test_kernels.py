@@ -16,6 +16,7 @@ from examples.matmul import matmul_kernel
 from examples.rows import layer_norm_kernel, softmax_kernel
 from tests.codegen.gpu import harness
 from tilewright import target as tilewright_target
+from tilewright.errors import Unsupported
 
 TARGETS = list(harness.TARGETS)
 BF16 = ml_dtypes.bfloat16
@@ -422,3 +423,19 @@ def test_registers_of_a_thread_are_limited_by_an_option():
     function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
     ptx = harness.compiled(function, harness.TARGETS["h100"], maxnreg=40).ptx
     assert ".maxnreg 40" in ptx
+
+
+@pytest.mark.parametrize("num_ctas", [1, 2, 4])
+def test_blocks_of_a_cluster_are_one_block(num_ctas):
+    m, n, k = 70, 50, 40
+    a, b = small_integers((m, k), np.float16), small_integers((k, n), np.float16, 1)
+    values = [a, b, np.zeros((m, n), np.float32), m, n, k, k, 1, n, 1, n, 1]
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2}
+    check(matmul_kernel, (4,), values, num_warps=4, num_ctas=num_ctas, **blocks)
+
+
+def test_more_warps_than_a_block_has():
+    x = numbers(4096)
+    function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
+    with pytest.raises(Unsupported, match="8 warps on each of 8 blocks"):
+        harness.compiled(function, harness.TARGETS["h100"], num_warps=8, num_ctas=8)

@@ -51,7 +51,7 @@ class BlockWriter:
 
     def _op(self, op: Op) -> None:
         match op:
-            case ops.Full() | ops.Barrier() | ops.Assume():
+            case ops.Full() | ops.Barrier() | ops.Assume() | ops.GridDependency():
                 pass
             case ops.Dot():
                 self.whole.dot(op)

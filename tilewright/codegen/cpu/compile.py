@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright import ops
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.cpu.abi import CONTEXT_SCRATCH_OFFSET, CONTEXT_SHARED_OFFSET
 from tilewright.codegen.cpu.block import BlockWriter
 from tilewright.codegen.cpu.plan import Planner
 from tilewright.codegen.llvm import module_header
-from tilewright.errors import Location
+from tilewright.errors import Location, Unsupported
 from tilewright.ir.core import Function
 from tilewright.passes.axis_info import analyze_axes
 from tilewright.target import Host
@@ -34,6 +35,7 @@ class CpuKernel:
 def generate(function: Function, host: Host) -> CpuKernel:
     """Write the LLVM module of a kernel that went through `passes.pipeline.prepare_for_cpu`."""
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
+    _refuse_foreign_ops(function)
     facts = analyze_axes(function)
     planner = Planner(function, facts)
     code = Code(host.features)
@@ -47,6 +49,18 @@ def generate(function: Function, host: Host) -> CpuKernel:
         planner.arena.size_bytes,
         tuple((op.message, op.location) for op in planner.assertions),
     )
+
+
+def _refuse_foreign_ops(function: Function) -> None:
+    for op in function.body.walk():
+        if isinstance(op, ops.InlineAssembly):
+            raise Unsupported(
+                "inline assembly for a GPU on the CPU",
+                location=op.location,
+                hint="write the function with tl's own operations for this target",
+            )
+        if isinstance(op, ops.HardwareNumber):
+            raise Unsupported(f"tl.extra.cuda.{op.register}() on the CPU", location=op.location)
 
 
 def _read_arguments(code: Code, writer: BlockWriter, function: Function) -> None:

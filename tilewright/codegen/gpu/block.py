@@ -12,6 +12,7 @@ from tilewright.codegen.gpu.atomics import Atomics
 from tilewright.codegen.gpu.control import ControlFlow
 from tilewright.codegen.gpu.counting import count, sort_tile
 from tilewright.codegen.gpu.dot import multiply
+from tilewright.codegen.gpu.inline_assembly import AssemblyMachine, write_assembly
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
@@ -27,8 +28,14 @@ from tilewright.ir.core import Function, Op
 __all__ = ["BlockWriter", "Machine"]
 
 
-class Machine(WarpgroupMachine, TensorMachine, MatrixMachine, Protocol):
+class Machine(WarpgroupMachine, TensorMachine, MatrixMachine, AssemblyMachine, Protocol):
     """What an architecture has to offer."""
+
+    def hardware_number(self, register: ops.HardwareRegister) -> str:
+        """Return a number that the hardware keeps."""
+
+    def grid_dependency(self, *, releases: bool) -> None:
+        """Wait for the launches before this one, or let those behind it start."""
 
 
 class BlockWriter:
@@ -99,6 +106,10 @@ class BlockWriter:
                 sort_tile(self.puller, self.placement, op)
             case ops.AtomicRmw() | ops.AtomicCas():
                 self.atomics.write(op)
+            case ops.InlineAssembly():
+                write_assembly(self.puller, self.placement, self.machine, op)
+            case ops.GridDependency(releases=releases):
+                self.machine.grid_dependency(releases=releases)
             case ops.Dot() if self.placement.product(op).columns:
                 deferred = op in self.control.deferred
                 multiply_by_warpgroups(
@@ -122,6 +133,9 @@ class BlockWriter:
                 puller.scalars[op] = Element(self.machine.program_number(axis), 1, 0)
             case ops.NumPrograms(axis=axis):
                 puller.scalars[op] = Element(self.machine.program_count(axis), 1, 0)
+            case ops.HardwareNumber(register=register):
+                text = self._hardware_number(register)
+                puller.scalars[op] = Element(text, 1, self.code.level)
             case ops.Hint(x=x):
                 puller.scalars[op] = puller.scalar(x)
             case ops.Reshape(x=x) if x.shape:
@@ -131,3 +145,13 @@ class BlockWriter:
                 raise Unsupported(f"{op.op_name} on a GPU", location=op.location)
             case _:
                 puller.scalars[op] = puller.apply(op, [puller.scalar(v) for v in op.operands])
+
+    def _hardware_number(self, register: ops.HardwareRegister) -> str:
+        warps = self.placement.num_warps
+        match register:
+            case ops.HardwareRegister.NUM_WARPS:
+                return str(warps)
+            case ops.HardwareRegister.NUM_THREADS:
+                return str(warps * self.machine.warp_size)
+            case _:
+                return self.machine.hardware_number(register)

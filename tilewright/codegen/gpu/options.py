@@ -13,11 +13,12 @@ __all__ = ["GpuOptions"]
 class GpuOptions:
     """The launch options that change a kernel's code on a GPU.
 
-    A program runs on `num_warps` warps of each of `num_ctas` blocks. Loops keep up to `num_stages`
-    iterations of their loads in flight. A thread has at most `maxnreg` registers (None: what the
-    assembler chooses). With `launch_pdl` a kernel may start before the one ahead of it on its
-    stream has ended; with `launch_cooperative_grid` all its blocks run at the same time. With
-    `enable_fp_fusion` a product and the sum it goes into are rounded once.
+    A program runs on one block of `num_warps` times `num_ctas` warps: the tiles that a cluster of
+    `num_ctas` blocks would share are spread over the same number of threads. Loops keep up to
+    `num_stages` iterations of their loads in flight. A thread has at most `maxnreg` registers
+    (None: what the assembler chooses). With `launch_pdl` a kernel may start before the one ahead of
+    it on its stream has ended; with `launch_cooperative_grid` all its blocks run at the same time.
+    With `enable_fp_fusion` a product and the sum it goes into are rounded once.
     """
 
     num_warps: int = 4
@@ -27,6 +28,11 @@ class GpuOptions:
     launch_pdl: bool = False
     launch_cooperative_grid: bool = False
     enable_fp_fusion: bool = True
+
+    @property
+    def block_warps(self) -> int:
+        """The warps of a block."""
+        return self.num_warps * self.num_ctas
 
     @classmethod
     def among(cls, options: Mapping[str, Any]) -> GpuOptions:

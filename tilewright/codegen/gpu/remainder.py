@@ -24,7 +24,7 @@ def remainder(code: Code, op: ops.Rem, x: Element, y: Element) -> Element:
 
 
 def _definition(name: str, kind: str) -> str:
-    """Subtract the largest y 2^k that fits until what is left is below y: every step is exact.
+    """Double y as often as it fits into x, then subtract and halve: every step is exact.
 
     Doubling may overflow to infinity, which does not fit either.
     """
@@ -37,21 +37,23 @@ entry:
   %finite = fcmp olt {kind} %a, 0x7FF0000000000000
   %positive = fcmp ogt {kind} %b, 0.0
   %fine = and i1 %finite, %positive
-  br i1 %fine, label %outer, label %undefined
-outer:
-  %left = phi {kind} [ %a, %entry ], [ %less, %subtract ]
-  %more = fcmp oge {kind} %left, %b
-  br i1 %more, label %double, label %exit
+  br i1 %fine, label %double, label %undefined
 double:
-  %part = phi {kind} [ %b, %outer ], [ %twice, %double ]
-  %twice = fadd {kind} %part, %part
-  %fits = fcmp ole {kind} %twice, %left
+  %multiple = phi {kind} [ %b, %entry ], [ %twice, %double ]
+  %twice = fadd {kind} %multiple, %multiple
+  %fits = fcmp ole {kind} %twice, %a
   br i1 %fits, label %double, label %subtract
 subtract:
+  %left = phi {kind} [ %a, %double ], [ %rest, %subtract ]
+  %part = phi {kind} [ %multiple, %double ], [ %half, %subtract ]
+  %enough = fcmp oge {kind} %left, %part
   %less = fsub {kind} %left, %part
-  br label %outer
+  %rest = select i1 %enough, {kind} %less, {kind} %left
+  %half = fmul {kind} %part, 0.5
+  %more = fcmp oge {kind} %half, %b
+  br i1 %more, label %subtract, label %exit
 exit:
-  %result = call {kind} @llvm.copysign.{suffix}({kind} %left, {kind} %x)
+  %result = call {kind} @llvm.copysign.{suffix}({kind} %rest, {kind} %x)
   ret {kind} %result
 undefined:
   %known = fcmp ord {kind} %x, %y

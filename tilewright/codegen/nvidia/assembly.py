@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from tilewright.codegen.code import Code
 
-__all__ = ["ATTRIBUTES", "PURE", "READS", "TOGETHER", "WRITES", "Assembly", "listed", "structure"]
+__all__ = [
+    "ATTRIBUTES",
+    "PURE",
+    "READS",
+    "TOGETHER",
+    "TOGETHER_WRITES",
+    "WRITES",
+    "Assembly",
+    "listed",
+    "structure",
+]
 
-READS, WRITES, PURE, TOGETHER = "#1", "#2", "#3", "#4"  # see `ATTRIBUTES`
+READS, WRITES, PURE, TOGETHER, TOGETHER_WRITES = "#1", "#2", "#3", "#4", "#5"  # `ATTRIBUTES`
 ATTRIBUTES = """\
 attributes #1 = { nounwind memory(read) }
 attributes #2 = { nounwind }

@@ -67,11 +67,13 @@ def generate(
     Raises `Unsupported` for what this target has no code for, and where a block would need more
     shared memory than there is.
     """
-    if options.num_warps not in {1, 2, 4, 8, 16, _MOST_WARPS}:
+    warps = options.block_warps
+    if options.num_warps & options.num_warps - 1 or warps & warps - 1 or warps > _MOST_WARPS:
+        blocks = f" on each of {options.num_ctas} blocks" if options.num_ctas > 1 else ""
         raise Unsupported(
-            f"{options.num_warps} warps for a program",
+            f"{options.num_warps} warps{blocks} for a program",
             location=function.location,
-            hint=f"num_warps is a power of two up to {_MOST_WARPS}",
+            hint=f"num_warps and num_ctas are powers of two, together up to {_MOST_WARPS}",
         )
     lines = LineTable(function.location)
     text, symbol, shared_bytes, maps = llvm_ir(function, target, options, lines)
@@ -83,7 +85,7 @@ def generate(
             hint="use smaller tiles",
         )
     ptx = lines.resolve(_ptx(text, target))
-    return PtxKernel(ptx, text, symbol, shared_bytes, options.num_warps, maps)
+    return PtxKernel(ptx, text, symbol, shared_bytes, warps, maps)
 
 
 def llvm_ir(
@@ -93,7 +95,7 @@ def llvm_ir(
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
-    placement = Placement(function, facts, uses, target, options.num_warps)
+    placement = Placement(function, facts, uses, target, options.block_warps)
     code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target)
     writer = BlockWriter(code, machine, function, uses, placement, options.num_stages)
@@ -112,7 +114,7 @@ def llvm_ir(
         f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
         for number in range(len(writer.copies.maps))
     ]
-    attributes = f'"nvvm.reqntid"="{options.num_warps * target.warp_size}"'
+    attributes = f'"nvvm.reqntid"="{options.block_warps * target.warp_size}"'
     if options.maxnreg is not None:
         attributes += f' "nvvm.maxnreg"="{options.maxnreg}"'
     elif any(isinstance(op, ops.Dot) for op in function.body.walk()):

@@ -8,6 +8,8 @@ from tilewright.codegen.code import Code
 from tilewright.codegen.nvidia.assembly import READS, WRITES, structure
 from tilewright.codegen.nvidia.asynchronous import AsynchronousInstructions
 from tilewright.codegen.nvidia.matrix import MatrixInstructions
+from tilewright.codegen.nvidia.user_assembly import UserAssembly
+from tilewright.ops import HardwareRegister
 from tilewright.target import NvidiaTarget
 
 __all__ = ["PtxMachine"]
@@ -22,7 +24,7 @@ _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
 
 
-class PtxMachine(MatrixInstructions, AsynchronousInstructions):
+class PtxMachine(MatrixInstructions, UserAssembly, AsynchronousInstructions):
     """Writes instructions for one NVIDIA architecture."""
 
     def __init__(self, code: Code, target: NvidiaTarget) -> None:
@@ -46,6 +48,18 @@ class PtxMachine(MatrixInstructions, AsynchronousInstructions):
 
     def _special(self, name: str) -> str:
         return self.code.call("i32", f"llvm.nvvm.read.ptx.sreg.{name}", "", 0)
+
+    def hardware_number(self, register: HardwareRegister) -> str:
+        """Read it each time: LLVM must not take two for the same."""
+        bits = 64 if register is HardwareRegister.GLOBAL_TIMER else 32
+        text = f"mov.u{bits} $0, %{register};"
+        constraint = f"={_CONSTRAINTS[bits]}"
+        return self.assembly(text, [constraint], [], f"i{bits}", 1, WRITES)[0]
+
+    def grid_dependency(self, *, releases: bool) -> None:
+        if self.target.compute_capability >= (9, 0):  # before, launches follow each other
+            name = "launch.dependents" if releases else "wait"
+            self.code.call("void", f"llvm.nvvm.griddepcontrol.{name}", "")
 
     # -- threads together -------------------------------------------------------------------------
 

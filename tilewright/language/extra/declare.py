@@ -21,7 +21,7 @@ from tilewright.frontend.semantic.values import as_tensor, fail
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import DTYPES, DType
-from tilewright.ops import Bitcast
+from tilewright.ops import Bitcast, Mul
 from tilewright.ops.numerics import is_narrow_float
 from tilewright.passes.expression import Expression
 
@@ -173,7 +173,10 @@ def _apply(formula: Formula, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _emit(op: Op) -> Any:
+    """Append an op; formulas count on each product being rounded."""
     context = current()
+    if isinstance(op, Mul) and op.type.element.is_floating():
+        op = Mul(op.x, op.y, is_rounded=True)
     op.location = context.location
     (result,) = context.emit(op)
     return result

@@ -36,7 +36,7 @@ def normalized(x: Expression) -> tuple[Expression, Expression]:
 def scaled(x: Expression, n: Expression) -> Expression:
     """Return `x * 2^n` for an integer n below 2^16, rounded once."""
     m, e = normalized(x)
-    limit = 2 * layout_of(x).bias
+    limit = 2 * (layout_of(x).bias - 1)  # half of it is the exponent of a normal number
     return m.ldexp((e + n).at_most(limit).at_least(-limit).cast(x.dtype.name))
 
 

@@ -1,0 +1,91 @@
+"""What only GPUs have: instructions in the target's own assembly, and numbers of the hardware."""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+from tilewright.errors import Unsupported
+from tilewright.ir.core import Effect, MachineOp, Op, Value, require
+from tilewright.ir.types import DTYPES, DType, TileType
+from tilewright.ops.machine import Machine
+from tilewright.ops.numerics import Array
+
+__all__ = ["GridDependency", "HardwareNumber", "HardwareRegister", "InlineAssembly"]
+
+
+class InlineAssembly(Op):
+    """Elements computed by instructions of the target, `pack` of them at a time.
+
+    `constraints` name the registers of the results, then those of `args`, as LLVM's inline assembly
+    does. Elements of less than 32 bits share registers.
+    """
+
+    args: tuple[Value, ...]
+    assembly: str
+    constraints: str
+    elements: tuple[DType, ...]
+    is_pure: bool
+    pack: int = 1
+
+    def infer(self) -> tuple[TileType, ...]:
+        require(
+            self.pack >= 1 and self.pack & (self.pack - 1) == 0,
+            f"inline_asm_elementwise: pack must be a power of two, got {self.pack}",
+        )
+        shapes = {value.shape for value in self.args}
+        require(len(shapes) <= 1, "inline_asm_elementwise: the arguments differ in shape")
+        shape = shapes.pop() if shapes else ()
+        return tuple(TileType(element, shape) for element in self.elements)
+
+    @property
+    def effects(self) -> Effect:
+        return Effect.NONE if self.is_pure else Effect.READ | Effect.WRITE
+
+    def evaluate(self, args: tuple[Array, ...]) -> tuple[Array, ...]:
+        raise Unsupported(
+            "inline assembly runs on the GPU that it is written for, not in the interpreter",
+            location=self.location,
+            hint="write the function with tl's own operations for other targets",
+        )
+
+
+class HardwareRegister(enum.StrEnum):
+    """A number that the hardware keeps."""
+
+    GLOBAL_TIMER = "globaltimer"
+    MULTIPROCESSOR = "smid"
+    NUM_THREADS = "num_threads"
+    NUM_WARPS = "num_warps"
+
+
+class HardwareNumber(MachineOp):
+    """A number of the hardware, which is another each time it is asked for."""
+
+    effect: ClassVar[Effect] = Effect.READ | Effect.WRITE
+    register: HardwareRegister
+
+    def infer(self) -> TileType:
+        is_timer = self.register is HardwareRegister.GLOBAL_TIMER
+        return TileType(DTYPES["i64" if is_timer else "i32"])
+
+    def evaluate(self, machine: Machine) -> Array:
+        raise Unsupported(
+            f"only an NVIDIA GPU has tl.extra.cuda.{self.register}()", location=self.location
+        )
+
+
+class GridDependency(MachineOp):
+    """Wait for the launches before this one, or let those behind it start (`releases`).
+
+    Where launches follow each other anyway there is nothing to do.
+    """
+
+    effect: ClassVar[Effect] = Effect.READ | Effect.WRITE
+    releases: bool
+
+    def infer(self) -> tuple[TileType, ...]:
+        return ()
+
+    def evaluate(self, machine: Machine) -> None:
+        """Launches follow each other here."""
