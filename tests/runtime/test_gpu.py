@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tilewright.errors import LaunchError
 from tilewright.runtime import cuda, gpu_build
 from tilewright.runtime.benchmark import do_bench
 
+ROOT = Path(__file__).resolve().parents[2]
 torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.gpu,
@@ -253,7 +255,7 @@ def run_program(tmp_path, body, **environment):
     program.write_text(PROGRAM + textwrap.dedent(body))
     return subprocess.run(
         [sys.executable, str(program), str(tmp_path / "kernel.txt")],
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         check=False,
