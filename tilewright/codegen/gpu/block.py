@@ -16,7 +16,7 @@ from tilewright.codegen.gpu.inline_assembly import AssemblyMachine, write_assemb
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
-from tilewright.codegen.gpu.reduce import reduce_tile
+from tilewright.codegen.gpu.reduce import Reductions
 from tilewright.codegen.gpu.scan import scan_tile
 from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.codegen.gpu.warp_products import MatrixMachine
@@ -55,6 +55,7 @@ class BlockWriter:
         self.puller = Puller(code, machine, uses, placement)
         self.memory = GlobalMemory(self.puller, placement, machine)
         self.atomics = Atomics(self.puller, placement)
+        self.reductions = Reductions(self.puller, placement)
         self.copies = TensorCopies(self.puller, machine, function)
         self.control = ControlFlow(self, machine, num_stages)
         self._scopes: list[ExitStack] = []
@@ -97,7 +98,7 @@ class BlockWriter:
             case ops.Store():
                 self.memory.store_scalar(op)
             case ops.Reduce():
-                reduce_tile(self.puller, self.placement, op)
+                self.reductions.write(op)
             case ops.Scan():
                 scan_tile(self.puller, self.placement, op)
             case ops.Histogram():

@@ -1,6 +1,12 @@
-"""Reductions along an axis: in the registers of a thread, between lanes, between warps."""
+"""Reductions along an axis: in the registers of a thread, between lanes, between warps.
+
+Reductions of one block along the same axis that do not wait for each other are written together,
+where the first of them stands: their warps meet once for all of them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tilewright import ops
 from tilewright.codegen.code import Element, constant_text, llvm_type
@@ -9,22 +15,94 @@ from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.threads import register_offset, thread_columns
 from tilewright.codegen.gpu.warp_table import WarpTable, from_lane
 from tilewright.codegen.regions import apply_region, identity
+from tilewright.codegen.uses import defining_op
+from tilewright.ir.core import Effect, Op, Value
 from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, reduction_steps
 from tilewright.layout.blocked import slice_of
 from tilewright.layout.reduction import Partner
 from tilewright.passes.fuse_multiply_adds import is_sum
 
-__all__ = ["reduce_tile"]
+__all__ = ["Reductions"]
 
 Parts = list[Element]  # one element for each input of the reduction
 _CHAINED_STEPS = 3  # sums of up to 8 products are chains: enough of them run side by side
 
 
-def reduce_tile(puller: Puller, placement: Placement, op: ops.Reduce) -> None:
-    """Write a reduction; its results are scalars, or tiles in a slice of the inputs' layout."""
-    layout = placement.of_reduction(op)
-    _Reduction(puller, op, layout).write()
+class Reductions:
+    """Writes the reductions of one function."""
+
+    def __init__(self, puller: Puller, placement: Placement) -> None:
+        self.puller, self.placement = puller, placement
+        self._written: set[Op] = set()  # together with an earlier one
+
+    def write(self, op: ops.Reduce) -> None:
+        """Write a reduction; its results are scalars, or tiles in a slice of the inputs' layout."""
+        if op in self._written:
+            self._written.remove(op)
+            return
+        layout = self.placement.of_reduction(op)
+        others = self._companions(op, layout)
+        self._written.update(others)
+        _write([_Reduction(self.puller, each, layout) for each in (op, *others)])
+
+    def _companions(self, first: ops.Reduce, layout: LinearLayout) -> list[ops.Reduce]:
+        """Later reductions over the same elements whose inputs are there already."""
+        uses = self.puller.uses
+        block, found = uses.block_of[first], []
+        for op in block.ops[uses.position[first] + 1 :]:
+            if isinstance(op, ops.Reduce):
+                alike = (op.axis, op.inputs[0].shape) == (first.axis, first.inputs[0].shape)
+                if (
+                    alike
+                    and self.placement.of_reduction(op) == layout
+                    and self._is_ready(op, first)
+                ):
+                    found.append(op)
+            elif Effect.WRITE in op.effects or isinstance(op, ops.For | ops.While | ops.If):
+                break
+        return found
+
+    def _is_ready(self, op: ops.Reduce, first: Op) -> bool:
+        """Whether all that a reduction needs can be computed where an earlier one stands."""
+        uses = self.puller.uses
+        seen: set[Value] = {*op.combine.params, *(v for o in op.combine.walk() for v in o.results)}
+        waiting = [*op.inputs, *(v for inner in op.combine.walk() for v in inner.operands)]
+        while waiting:
+            value = waiting.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            made_by = defining_op(value)
+            if isinstance(made_by, ops.Full):
+                continue
+            if uses.is_virtual(value) and not isinstance(made_by, ops.Load):
+                waiting += made_by.operands if made_by is not None else ()
+                continue
+            place = None if made_by is None else uses.place_in(made_by, uses.block_of[first])
+            is_later = place is not None and place >= uses.position[first]
+            if is_later or not (value in self.puller.scalars or value in self.puller.residents):
+                return False
+        return True
+
+
+def _write(together: Sequence[_Reduction]) -> None:
+    """Write reductions over the same elements."""
+    first = together[0]
+    partial = [reduction.within_warps() for reduction in together]
+    if first.warp_steps:
+        joint = [[part for parts in line for part in parts] for line in zip(*partial, strict=True)]
+        kinds = [value.type.element for each in together for value in each.op.inputs]
+        exchanged = first.exchange(joint, kinds)
+        start = 0
+        for number, reduction in enumerate(together):
+            end = start + len(reduction.op.inputs)
+            partial[number] = [
+                reduction.folded([parts[start:end] for parts in line]) for line in exchanged
+            ]
+            start = end
+    for reduction, results in zip(together, partial, strict=True):
+        reduction.keep(results)
 
 
 class _Reduction:
@@ -55,12 +133,13 @@ class _Reduction:
         place = {"register": step.register, "lane": step.lane, "warp": step.warp}
         return self.layout(**place)[f"dim{self.op.axis}"]
 
-    def write(self) -> None:
-        registers = self._kept_registers()
-        partial = [self._in_thread(register) for register in registers]
-        partial = [self._between_lanes(parts) for parts in partial]
-        if self.warp_steps:
-            partial = self._between_warps(partial)
+    def within_warps(self) -> list[Parts]:
+        """What each warp has of the lines, for each register of the result."""
+        partial = [self._in_thread(register) for register in self._kept_registers()]
+        return [self._between_lanes(parts) for parts in partial]
+
+    def keep(self, partial: Sequence[Parts]) -> None:
+        """Let these be the results."""
         for number, result in enumerate(self.op.results):
             elements = tuple(parts[number] for parts in partial)
             if result.shape:
@@ -192,22 +271,22 @@ class _Reduction:
 
     # -- between warps ----------------------------------------------------------------------------
 
-    def _between_warps(self, partial: list[Parts]) -> list[Parts]:
-        """Every warp writes what it has, and every thread combines what it needs of all warps."""
+    def exchange(self, partial: Sequence[Parts], kinds: Sequence[ElementType]) -> list[list[Parts]]:
+        """Let every warp write what it has, and every thread read what it needs of all warps."""
         free = self.layout.free_masks()
         lanes = free["lane"]
         for step in self.lane_steps:
             lanes |= 1 << step.lane.bit_length() - 1
         table = WarpTable(
             self.puller,
-            [value.type.element for value in self.op.inputs],
+            kinds,
             self.slice,
             [step.warp.bit_length() - 1 for step in self.warp_steps],
             (lanes, free["warp"]),
         )
-        return [self._folded(parts) for parts in table.exchange(partial)]
+        return table.exchange(partial)
 
-    def _folded(self, parts: list[Parts]) -> Parts:
+    def folded(self, parts: list[Parts]) -> Parts:
         """Combine neighbours until one is left."""
         lanes = self.puller.machine.warp_size - 1
         distances = [self._distance(step) for step in self.warp_steps]
