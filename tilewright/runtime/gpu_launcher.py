@@ -107,6 +107,7 @@ class _Shared(SharedCode):
         tensor, parameter = self._torch = torch_types()
         functions = None if tensor is None else dlpack.exchange(tensor)
         self.enter_ints()
+        self.enter_descriptors()
         addresses = {
             Table.LAUNCH: driver().address("cuLaunchKernelEx"),
             Table.GET_CONTEXT: driver().address("cuCtxGetCurrent"),

@@ -13,6 +13,7 @@ __all__ = [
     "ArrayParameter",
     "BoolParameter",
     "ConstantParameter",
+    "DescriptorParameter",
     "FloatParameter",
     "IntParameter",
     "LaunchParameter",
@@ -99,6 +100,29 @@ class ConstantParameter:
         self.value = value
 
 
+class DescriptorParameter:
+    """A tensor descriptor of an array, with blocks of one shape.
+
+    `whole_rows` is whether the bytes of the last size must be a multiple of 16, else they must not
+    be.
+    """
+
+    def __init__(
+        self,
+        base: ArrayParameter,
+        block_shape: tuple[int, ...],
+        padding: str,
+        *,
+        whole_rows: bool,
+        round_f32_to_tf32: bool,
+    ) -> None:
+        self.base = base
+        self.block_shape = block_shape
+        self.padding = padding
+        self.whole_rows = whole_rows
+        self.round_f32_to_tf32 = round_f32_to_tf32
+
+
 LaunchParameter: TypeAlias = (
     ArrayParameter
     | AddressParameter
@@ -106,6 +130,7 @@ LaunchParameter: TypeAlias = (
     | FloatParameter
     | BoolParameter
     | ConstantParameter
+    | DescriptorParameter
 )
 
 

@@ -108,6 +108,7 @@ class _Shared(SharedCode):
         tensor, parameter = self._torch = torch_types()
         self.enter_addresses({Table.LAUNCH: pool().launch_address})
         self.enter_ints()
+        self.enter_descriptors()
         entries: dict[int, object] = {
             Table.NDARRAY: np.ndarray if _numpy_layout_is_known() else None,
             Table.TENSOR: tensor,

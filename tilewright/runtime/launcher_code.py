@@ -20,7 +20,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tilewright.codegen.host import module_header
-from tilewright.runtime.launcher_table import RECORD_WORDS, Head, Kind, Self, Table
+from tilewright.runtime.launcher_code_descriptor import DESCRIPTOR, FUNCTIONS
+from tilewright.runtime.launcher_table import (
+    MOST_PARTS,
+    RECORD_WORDS,
+    DescriptorField,
+    Head,
+    Kind,
+    Self,
+    Table,
+)
 from tilewright.target import Host
 
 __all__ = ["LauncherPart", "module_text"]
@@ -52,14 +61,23 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
     kinds = {f"K_{kind.name}": int(kind) for kind in Kind}
     items = {f"S_{item.name}": 24 + 8 * item for item in Self}
     heads = {f"H_{word.name}": 8 * word for word in (*Head, *part.head)}
+    fields = {f"F_{field.name}": int(field) for field in DescriptorField}
     launcher = string.Template(_LAUNCHER).safe_substitute(
-        GRID=grid, ENTRY=part.entry, ARRAY=part.array, WHOLE=part.whole, LAUNCH=part.launch
+        GRID=grid,
+        ENTRY=part.entry,
+        ARRAY=part.array,
+        DESCRIPTOR=DESCRIPTOR,
+        WHOLE=part.whole,
+        LAUNCH=part.launch,
     )
-    text = string.Template(_DECLARATIONS + _CONSTANT + part.functions + launcher).substitute(
+    functions = _DECLARATIONS + _CONSTANT + FUNCTIONS + part.functions
+    text = string.Template(functions + launcher).substitute(
         names,
         **kinds,
         **items,
         **heads,
+        **fields,
+        PARTS=MOST_PARTS,
         TABLE_SIZE=table_size,
         RECORD=8 * RECORD_WORDS,
         HEAD=8 * (len(Head) + len(part.head)),
@@ -85,6 +103,7 @@ _DECLARATIONS = """
 @PyLong_Type = external global i8
 @PyFloat_Type = external global i8
 @PyTuple_Type = external global i8
+@PyList_Type = external global i8
 @_Py_NoneStruct = external global i8
 @_Py_TrueStruct = external global i8
 @_Py_FalseStruct = external global i8
@@ -192,6 +211,7 @@ define ptr @tilewright_launcher(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %overflow = alloca i32
   %next.constant = alloca ptr
+  %parts = alloca [$PARTS x ptr]
 $ENTRY
   %program.object = load ptr, %self at $S_PROGRAM
   %program = getelementptr i8, ptr %program.object, i64 32
@@ -208,11 +228,24 @@ grid3:
   %end = getelementptr ptr, ptr %arguments, i64 %count
   br label %next
 next:
-  %argument = phi ptr [ %first, %grid3 ], [ %argument.kept, %keep ], [ %argument.passed, %passed ]
-  %record = phi ptr [ %first.record, %grid3 ], [ %record.kept, %keep ], [ %record.passed, %passed ]
-  %slot = phi ptr [ %block, %grid3 ], [ %slot.kept, %keep ], [ %slot, %passed ]
-  %done = icmp eq ptr %argument, %end
-  br i1 %done, label %launch, label %check
+  %argument = phi ptr [ %first, %grid3 ], [ %argument.kept, %keep ], [ %argument.passed, %passed ],
+                      [ %parts, %opened ], [ %behind, %closed ]
+  %record = phi ptr [ %first.record, %grid3 ], [ %record.kept, %keep ], [ %record.passed, %passed ],
+                    [ %record.opened, %opened ], [ %record, %closed ]
+  %slot = phi ptr [ %block, %grid3 ], [ %slot.kept, %keep ], [ %slot, %passed ],
+                  [ %slot, %opened ], [ %slot, %closed ]
+  %last = phi ptr [ %end, %grid3 ], [ %last, %keep ], [ %last, %passed ],
+                  [ %parts.end, %opened ], [ %end, %closed ]
+  ; Among the parts of a descriptor: the argument behind it.
+  %behind = phi ptr [ null, %grid3 ], [ %behind, %keep ], [ %behind, %passed ],
+                    [ %argument.behind, %opened ], [ null, %closed ]
+  %done = icmp eq ptr %argument, %last
+  br i1 %done, label %close, label %check
+close:
+  %is.outermost = icmp eq ptr %behind, null
+  br i1 %is.outermost, label %launch, label %closed
+closed:
+  br label %next
 check:
   %value = load ptr, ptr %argument
   %type = load ptr, %value at 8
@@ -222,9 +255,11 @@ check:
                                       i64 $K_UNSIGNED, label %unsigned
                                       i64 $K_SINGLE, label %single
                                       i64 $K_DOUBLE, label %double
-                                      i64 $K_BOOLEAN, label %boolean ]
+                                      i64 $K_BOOLEAN, label %boolean
+                                      i64 $K_DESCRIPTOR, label %descriptor ]
 
 $ARRAY
+$DESCRIPTOR
 integer:
   %is.int = icmp eq ptr %type, @PyLong_Type
   br i1 %is.int, label %digits, label %decline

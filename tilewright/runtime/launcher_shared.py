@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.types import DTYPES
+from tilewright.ops.descriptor import ALIGNMENT_BYTES
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.fingerprint import cached_object
 from tilewright.runtime.host import host, load_object
@@ -21,12 +22,21 @@ from tilewright.runtime.launch_parameters import (
     ArrayParameter,
     BoolParameter,
     ConstantParameter,
+    DescriptorParameter,
     FloatParameter,
     IntParameter,
     LaunchParameter,
 )
-from tilewright.runtime.launcher_table import ENTRIES_PER_DTYPE, RECORD_WORDS, Kind, Self, Table
+from tilewright.runtime.launcher_table import (
+    ENTRIES_PER_DTYPE,
+    RECORD_WORDS,
+    DescriptorField,
+    Kind,
+    Self,
+    Table,
+)
 from tilewright.runtime.pool import keep_forever
+from tilewright.runtime.tensor_descriptor import LARGEST_SIZE, TensorDescriptor
 
 if TYPE_CHECKING:
     from tilewright.codegen import llvm
@@ -75,7 +85,7 @@ class Program:
         self.records: list[bytes] = []
         self.constants: list[object] = []
         self.count = len(parameters) + _GRID_SIZES
-        self.slots = sum(not isinstance(p, ConstantParameter) for p in parameters)
+        self.slots = sum(map(_slots, parameters))
         self._array_words = array_words
         for parameter in parameters:
             self._add_parameter(parameter)
@@ -101,6 +111,22 @@ class Program:
                 self._add(Kind.BOOLEAN)
             case ConstantParameter(value):
                 self._add_constant(value)
+            case DescriptorParameter():
+                self._add_descriptor(parameter)
+
+    def _add_descriptor(self, parameter: DescriptorParameter) -> None:
+        """Add the records of the parts, in the order in which the code opens a descriptor."""
+        base, block_shape = parameter.base, parameter.block_shape
+        unit = max(1, ALIGNMENT_BYTES // DTYPES[base.dtype_name].itemsize)
+        self._add(Kind.DESCRIPTOR, len(block_shape))
+        self._add_parameter(base)
+        for _ in block_shape[1:]:
+            self._add(Kind.INTEGER, 0, LARGEST_SIZE, 0, 0, 0, 1)
+        self._add(Kind.INTEGER, 0, LARGEST_SIZE, 0, 0, unit - 1, int(parameter.whole_rows))
+        for _ in block_shape[1:]:
+            self._add(Kind.INTEGER, -(2**63), _ANY, 0, 0, unit - 1, 1)
+        for constant in (1, *block_shape, parameter.padding, parameter.round_f32_to_tf32):
+            self._add_constant(constant)
 
     def _add_integer(self, parameter: IntParameter) -> None:
         bits, signed = parameter.bits, parameter.signed
@@ -125,6 +151,13 @@ class Program:
         else:
             self._add(Kind.OBJECT, FIRST_ITEM + 8 * (len(Self) + len(self.constants)))
             self.constants.append(constant)
+
+
+def _slots(parameter: LaunchParameter) -> int:
+    """Return how many arguments of the kernel a parameter becomes."""
+    if isinstance(parameter, DescriptorParameter):
+        return 2 * len(parameter.block_shape)
+    return int(not isinstance(parameter, ConstantParameter))
 
 
 def _alignment(divisible_by_16: bool | None) -> tuple[int, int]:
@@ -167,6 +200,14 @@ class SharedCode:
     def enter_ints(self) -> None:
         """Enter how small ints look in this Python."""
         self.table[Table.ONE_DIGIT] = _one_digit_tag()
+
+    def enter_descriptors(self) -> None:
+        """Enter the type of tensor descriptors, and of PyTorch's shapes."""
+        known = _descriptor_layout_is_known()
+        shape = getattr(sys.modules.get("torch"), "Size", None)
+        self.enter_objects(
+            {Table.DESCRIPTOR: TensorDescriptor if known else None, Table.SHAPE: shape}
+        )
 
 
 # ---- binding to this process ----------------------------------------------------------------
@@ -229,6 +270,29 @@ def python_layout_is_known() -> bool:
     """Whether objects lie in memory as the launchers assume: a tracing Python has other ones."""
     sizes = (object.__basicsize__, tuple.__basicsize__, bytes.__basicsize__)
     return sizes == (16, FIRST_ITEM, 33)
+
+
+def _descriptor_layout_is_known() -> bool:
+    """Whether descriptors and lists lie in memory as the launchers assume."""
+
+    def pointer(place: int) -> int | None:
+        return ctypes.c_void_p.from_address(place).value
+
+    if (TensorDescriptor.__basicsize__, list.__basicsize__) != (_DESCRIPTOR_BYTES, 40):
+        return False
+    probe = TensorDescriptor.__new__(TensorDescriptor)
+    values = {field: [object()] for field in DescriptorField}
+    for field, value in values.items():
+        setattr(probe, field.name.lower(), value)
+    return all(
+        pointer(id(probe) + field) == id(value)
+        and pointer(pointer(id(value) + 24) or id(value)) == id(value[0])
+        for field, value in values.items()
+    )
+
+
+# With the place for weak references behind the fields.
+_DESCRIPTOR_BYTES = max(DescriptorField) + 16
 
 
 def _one_digit_tag() -> int:

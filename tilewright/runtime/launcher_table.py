@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import enum
 
+from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
+
 __all__ = [
     "ENTRIES_PER_DTYPE",
+    "MOST_PARTS",
     "RECORD_WORDS",
     "CpuHead",
+    "DescriptorField",
     "GpuHead",
     "Head",
     "Kind",
@@ -19,6 +23,9 @@ RECORD_WORDS = 8
 
 # For each element type two dtypes of NumPy, since C has two 64-bit integer types, and PyTorch's.
 ENTRIES_PER_DTYPE = 3
+
+# Of a tensor descriptor: the array, three sequences, two options.
+MOST_PARTS = 1 + 3 * MAX_DESCRIPTOR_RANK + 2
 
 
 class Self(enum.IntEnum):
@@ -66,11 +73,13 @@ class Table(enum.IntEnum):
     DTYPE = 5
     IS_CPU = 6
     ONE_DIGIT = 7  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
-    GET_CONTEXT = 8  # for GPUs only, from here on
-    SET_CONTEXT = 9
-    VIEW_TENSOR = 10
-    CURRENT_STREAM = 11
-    HISTORY = 12
+    DESCRIPTOR = 8
+    SHAPE = 9  # the type of the shapes of PyTorch's tensors
+    GET_CONTEXT = 10  # for GPUs only, from here on
+    SET_CONTEXT = 11
+    VIEW_TENSOR = 12
+    CURRENT_STREAM = 13
+    HISTORY = 14
 
 
 class Kind(enum.IntEnum):
@@ -89,3 +98,15 @@ class Kind(enum.IntEnum):
     OBJECT = 6  # offset in `self` of an object that is the argument or equals it
     FLOAT = 7  # the bits
     TUPLE = 8  # the number of items, whose records follow
+    DESCRIPTOR = 9  # the number of axes; the records of its parts follow
+
+
+class DescriptorField(enum.IntEnum):
+    """Where in a tensor descriptor its fields are: Python sorts slots by their names."""
+
+    BASE = 16
+    BLOCK_SHAPE = 24
+    PADDING = 32
+    ROUND_F32_TO_TF32 = 40
+    SHAPE = 48
+    STRIDES = 56

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilewright import env
 from tilewright.frontend.function import KernelFunction
+from tilewright.frontend.trace import Described
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Specialization, traced_constant
 from tilewright.runtime.cache import digest
@@ -18,6 +19,7 @@ from tilewright.runtime.launch_parameters import (
     ArrayParameter,
     BoolParameter,
     ConstantParameter,
+    DescriptorParameter,
     FloatParameter,
     IntParameter,
     LaunchParameter,
@@ -117,6 +119,8 @@ class Request:
 def _launch_parameter(
     known: Specialization, *, is_written: bool, may_be_null: bool
 ) -> LaunchParameter | None:
+    if isinstance(known.traced, Described):
+        return _descriptor_parameter(known.traced, is_written=is_written)
     element = known.element
     if element is None:
         constant = traced_constant(known.traced)
@@ -139,4 +143,19 @@ def _launch_parameter(
         divisible_by_16=known.divisible_by_16,
         excludes_one=known.excludes_one,
         excludes_narrower=known.chosen_by_value and element.primitive_bitwidth == 64,
+    )
+
+
+def _descriptor_parameter(known: Described, *, is_written: bool) -> DescriptorParameter:
+    pointer = known.base.type.element
+    assert isinstance(pointer, PointerType)
+    base = ArrayParameter(
+        pointer.element_ty.name, divisible_by_16=True, written=is_written, may_be_null=True
+    )
+    return DescriptorParameter(
+        base,
+        known.block_shape,
+        str(known.padding),
+        whole_rows=known.sizes[-1].divisible_by > 1,
+        round_f32_to_tf32=known.round_f32_to_tf32,
     )

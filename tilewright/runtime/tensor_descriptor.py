@@ -14,15 +14,16 @@ from tilewright.ops.descriptor import ALIGNMENT_BYTES, MAX_DESCRIPTOR_RANK, Padd
 from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.wrappers import TensorWrapper
 
-__all__ = ["TensorDescriptor", "checked_parts"]
+__all__ = ["LARGEST_SIZE", "TensorDescriptor", "checked_parts"]
 
-_LARGEST_SIZE = 2**31 - 1
+# The number of elements along an axis.
+LARGEST_SIZE = 2**31 - 1
 _PADDINGS = tuple(Padding)
 
 Numbers = tuple[int, ...]
 
 
-@dataclass
+@dataclass(slots=True, weakref_slot=True)
 class TensorDescriptor:
     """An array that a kernel accesses in blocks of `block_shape`: an argument of a launch.
 
@@ -112,7 +113,7 @@ def checked_parts(
             f"{where}: shape, strides and block_shape need a number for each axis, they have "
             f"{len(shape)}, {len(strides)} and {rank}"
         )
-    if min(shape) < 0 or max(shape) > _LARGEST_SIZE:
+    if min(shape) < 0 or max(shape) > LARGEST_SIZE:
         raise LaunchError(f"{where}: the sizes {list(shape)} are not all from 0 to 2**31 - 1")
     if min(block) < 1:
         raise LaunchError(f"{where}: the sizes of the block must be positive, not {list(block)}")
