@@ -213,3 +213,24 @@ def test_sums_of_fp8_are_moved_to_fp32_as_often_as_asked(limit):
     ptx = harness.compiled(function, harness.ARCHITECTURES["sm_89"], num_warps=1).ptx
     parts = -(-256 // (limit // 32 * 32))
     assert len(re.findall(r"add\.rn\.f32", ptx)) == 4 * parts
+
+
+@tw.jit
+def chained_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M: tl.constexpr, SIDE: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, SIDE)
+    a = tl.load(a_ptr + i[:, None] * SIDE + j[None, :])
+    at = j[:, None] * SIDE + j[None, :]
+    between = tl.dot(a, tl.load(b_ptr + at)).to(tl.float16)
+    tl.store(out_ptr + i[:, None] * SIDE + j[None, :], tl.dot(between, tl.load(c_ptr + at)))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_warps_share_the_columns_of_chained_products_with_few_rows(target):
+    m, side = 16, 64
+    a, b, c = (small_integers((rows, side), FP16, rows) for rows in (m, side, side))
+    values = [a, b, c, np.zeros((m, side), FP32)]
+    function, _ = harness.lowered(chained_kernel, values, {"M": m, "SIDE": side})
+    ptx = harness.compiled(function, harness.ARCHITECTURES[target], num_warps=4).ptx
+    each = (side // 8) * (side // 16)  # the instructions of one product
+    assert len(re.findall(r"mma\.sync", ptx)) == 2 * each // 4
+    check(chained_kernel, (1,), values, target=target, M=m, SIDE=side)

@@ -184,12 +184,16 @@ def _repeated(matrix: LinearLayout, batch: Sequence[int], warps: int) -> LinearL
 
 
 def _warps(m: int, n: int, rows: int, num_warps: int, *, chained: bool) -> tuple[int, int]:
-    """Spread warps so that each has about as many rows as columns."""
+    """Spread warps so that each has about as many rows as columns.
+
+    `chained` ones go along the rows as far as there are any; warps that are left share the columns,
+    as copies would multiply the work.
+    """
     along_m, along_n = 1, 1
     while along_m * along_n < num_warps:
         fits_m, fits_n = m > along_m * rows, n > along_n * _COLUMNS
         taller = m // along_m >= n // along_n
-        if chained or (fits_m and (taller or not fits_n)) or not fits_n:
+        if (fits_m and (chained or taller)) or not fits_n:
             along_m *= 2
         else:
             along_n *= 2
