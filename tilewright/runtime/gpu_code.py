@@ -109,6 +109,7 @@ class GpuCode(KernelCode):
             parameters,
             threads=self.threads,
             attributes=self._attributes,
+            tensor_maps=self._tensor_maps.maps,
             on_error=self._fail,
         )
 

@@ -6,12 +6,15 @@ GPU. Any other array, and tensors of a PyTorch without DLPack's C functions, are
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
 from tilewright.runtime import dlpack, history
 from tilewright.runtime.cuda import Function, driver
 from tilewright.runtime.deferred import Deferred
@@ -25,7 +28,8 @@ from tilewright.runtime.launcher_shared import (
     python_layout_is_known,
     torch_types,
 )
-from tilewright.runtime.launcher_table import Table
+from tilewright.runtime.launcher_table import KeptMaps, MapField, Table
+from tilewright.runtime.tensor_maps import L2_PROMOTION, element_number, swizzle_number
 
 if TYPE_CHECKING:
     from tilewright.runtime import launcher_code_gpu
@@ -59,16 +63,18 @@ def bind_gpu_launcher(
     *,
     threads: int,
     attributes: Attributes,
+    tensor_maps: Sequence[TensorMap] = (),
     on_error: Callable[[int], object],
 ) -> Launcher:
     """Return the builtin `launcher(grid_x, grid_y, grid_z, *arguments)` of a kernel.
 
-    It declines grids that the driver does not take. `on_error` is called with the driver's code of
-    a launch that went wrong, and raises. The builtin keeps the function's module loaded.
+    It declines grids that the driver does not take, and arrays that have no tensor map. `on_error`
+    is called with the driver's code of a launch that went wrong, and raises. The builtin keeps the
+    function's module loaded.
     """
     if not python_layout_is_known():
         return declining_launcher
-    gpu = function.module.gpu
+    gpu, maps = function.module.gpu, _Maps(tensor_maps)
     head = (
         function.address,
         gpu.context,
@@ -78,15 +84,58 @@ def bind_gpu_launcher(
         attributes.address,
         attributes.count,
         function.number,
+        maps.address,
+        len(tensor_maps),
     )
     program = Program(parameters, _array_words)
     return bind_program(
-        _shared(), function.name, head, program, on_error, owner=(function, attributes)
+        _shared(), function.name, head, program, on_error, owner=(function, attributes, maps)
     )
 
 
 def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
     return 0, dlpack.dtype_word(parameter.dtype_name)
+
+
+class _Maps:
+    """What the tensor maps of a kernel are made of, and room for those that were made."""
+
+    _HEAD = struct.Struct("<Q5I4x5I4x5I4x")
+    _TERM = struct.Struct("<3Q")
+    _ALIGNMENT = 64
+
+    def __init__(self, maps: Sequence[TensorMap]) -> None:
+        size = len(maps) * KeptMaps.MAP_BYTES
+        self._memory = (ctypes.c_char * (size + self._ALIGNMENT))()
+        start = ctypes.addressof(self._memory)
+        self.address = start + -start % self._ALIGNMENT
+        for number, tensor_map in enumerate(maps):
+            data = self._described(tensor_map)
+            ctypes.memmove(self.address + number * KeptMaps.MAP_BYTES, data, len(data))
+
+    def _described(self, tensor_map: TensorMap) -> bytes:
+        box, size = tensor_map.box[::-1], tensor_map.element.itemsize
+        terms = [
+            self._term(Parameter(tensor_map.base), 1),
+            *(self._term(extent, 1) for extent in reversed(tensor_map.sizes)),
+            *(self._term(extent, size) for extent in reversed(tensor_map.strides)),
+        ]
+        numbers = (
+            element_number(tensor_map.element),
+            len(box),
+            swizzle_number(tensor_map.swizzle),
+            L2_PROMOTION,
+            int(tensor_map.fills_nan),
+        )
+        rest = (*box, *[1] * (MAX_DESCRIPTOR_RANK - len(box)), *[1] * MAX_DESCRIPTOR_RANK)
+        head = self._HEAD.pack(len(terms), *numbers, *rest)
+        assert len(head) == MapField.TERMS
+        return head + b"".join(terms)
+
+    def _term(self, extent: Extent, factor: int) -> bytes:
+        if isinstance(extent, Parameter):
+            return self._TERM.pack(extent.number, factor, 0)
+        return self._TERM.pack(0, 0, factor * extent % 2**64)
 
 
 class _Shared(SharedCode):
@@ -113,6 +162,7 @@ class _Shared(SharedCode):
             Table.GET_CONTEXT: driver().address("cuCtxGetCurrent"),
             Table.SET_CONTEXT: driver().address("cuCtxSetCurrent"),
             Table.HISTORY: history.address(),
+            Table.ENCODE_TENSOR_MAP: driver().address("cuTensorMapEncodeTiled"),
         }
         types: dict[int, object] = {Table.TENSOR: None, Table.PARAMETER: None}
         if functions is not None:

@@ -26,7 +26,9 @@ from tilewright.runtime.launcher_table import (
     RECORD_WORDS,
     DescriptorField,
     Head,
+    KeptMaps,
     Kind,
+    MapField,
     Self,
     Table,
 )
@@ -62,6 +64,8 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
     items = {f"S_{item.name}": 24 + 8 * item for item in Self}
     heads = {f"H_{word.name}": 8 * word for word in (*Head, *part.head)}
     fields = {f"F_{field.name}": int(field) for field in DescriptorField}
+    maps = {f"M_{field.name}": int(field) for field in MapField}
+    kept = {f"KEPT_{size.name}": int(size) for size in KeptMaps}
     launcher = string.Template(_LAUNCHER).safe_substitute(
         GRID=grid,
         ENTRY=part.entry,
@@ -77,6 +81,8 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
         **items,
         **heads,
         **fields,
+        **maps,
+        **kept,
         PARTS=MOST_PARTS,
         TABLE_SIZE=table_size,
         RECORD=8 * RECORD_WORDS,

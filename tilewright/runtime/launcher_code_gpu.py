@@ -7,13 +7,15 @@ in bytes at 40. The same functions say what the current stream of a device is.
 The launch is one call of the driver, `cuLaunchKernelEx(config, function, parameters, null)`. A
 `CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared memory at 24, the
 stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of the slots;
-on a little-endian machine that is where narrower values lie too. If the thread's current context
-is another one, it gets it back after the launch: PyTorch takes its current device from there.
+on a little-endian machine that is where narrower values lie too. Those of the tensor maps follow.
+If the thread's current context is another one, it gets it back after the launch: PyTorch takes its
+current device from there.
 """
 
 from __future__ import annotations
 
 from tilewright.runtime.launcher_code import LauncherPart
+from tilewright.runtime.launcher_code_tensor_map import FUNCTIONS, MAKE_MAPS
 from tilewright.runtime.launcher_table import GpuHead
 
 __all__ = ["GPU_PART"]
@@ -81,9 +83,9 @@ stream:
   %stream.status = call i32 %current.stream(i32 %kind.of.device, i32 %number.of.device,
                                             ptr %stream.found)
   %is.stream = icmp eq i32 %stream.status, 0
-  br i1 %is.stream, label %history, label %forget
-
-history:
+  br i1 %is.stream, label %maps, label %forget
+$MAKE_MAPS
+parameters:
   ; A counter, then the numbers of the last kernels.
   %history.of.launches = load ptr, @tilewright_table at $T_HISTORY
   %launches = load i64, ptr %history.of.launches
@@ -95,16 +97,29 @@ history:
   %kernel.number = load i64, %program at $H_NUMBER
   store i64 %kernel.number, ptr %history.place
 
-  %parameters = alloca ptr, i64 %slots
+  %parameter.count = add i64 %slots, %map.count
+  %places = alloca ptr, i64 %parameter.count
   br label %point
 point:
-  %i = phi i64 [ 0, %history ], [ %i.next, %point ]
+  %i = phi i64 [ 0, %parameters ], [ %i.next, %point ]
   %parameter.slot = getelementptr i64, ptr %block, i64 %i
-  %parameter.place = getelementptr ptr, ptr %parameters, i64 %i
+  %parameter.place = getelementptr ptr, ptr %places, i64 %i
   store ptr %parameter.slot, ptr %parameter.place
   %i.next = add i64 %i, 1
   %is.more = icmp ult i64 %i.next, %slots
-  br i1 %is.more, label %point, label %configure
+  br i1 %is.more, label %point, label %point.maps
+point.maps:
+  %k = phi i64 [ 0, %point ], [ %k.next, %point.map ]
+  %is.map = icmp ult i64 %k, %map.count
+  br i1 %is.map, label %point.map, label %configure
+point.map:
+  %map.words.before = shl i64 %k, 4
+  %map.made.here = getelementptr i64, ptr %made.maps, i64 %map.words.before
+  %map.parameter = add i64 %slots, %k
+  %map.parameter.place = getelementptr ptr, ptr %places, i64 %map.parameter
+  store ptr %map.made.here, ptr %map.parameter.place
+  %k.next = add i64 %k, 1
+  br label %point.maps
 
 configure:
   %stream.here = load ptr, ptr %stream.found
@@ -147,14 +162,14 @@ configure:
   %is.current = icmp eq ptr %context.before, %context
   br i1 %is.current, label %here, label %elsewhere
 here:
-  %status.here = call i32 %launch.kernel(ptr %config, ptr %function, ptr %parameters, ptr null)
+  %status.here = call i32 %launch.kernel(ptr %config, ptr %function, ptr %places, ptr null)
   br label %launched
 elsewhere:
   %set.status = call i32 %set.context(ptr %context)
   %is.set = icmp eq i32 %set.status, 0
   br i1 %is.set, label %there, label %launched
 there:
-  %status.there = call i32 %launch.kernel(ptr %config, ptr %function, ptr %parameters, ptr null)
+  %status.there = call i32 %launch.kernel(ptr %config, ptr %function, ptr %places, ptr null)
   %back.status = call i32 %set.context(ptr %context.before)
   br label %launched
 launched:
@@ -165,10 +180,10 @@ launched:
 """
 
 GPU_PART = LauncherPart(
-    functions=_FUNCTIONS,
+    functions=_FUNCTIONS + FUNCTIONS,
     entry=_ENTRY,
     array=_ARRAY,
     whole="[ %tensor.data, %address ]",
-    launch=_LAUNCH,
+    launch=_LAUNCH.replace("$MAKE_MAPS", MAKE_MAPS),
     head=GpuHead,
 )

@@ -14,7 +14,9 @@ __all__ = [
     "DescriptorField",
     "GpuHead",
     "Head",
+    "KeptMaps",
     "Kind",
+    "MapField",
     "Self",
     "Table",
 ]
@@ -60,6 +62,8 @@ class GpuHead(enum.IntEnum):
     ATTRIBUTES = 7  # the address of launch attributes of the driver
     ATTRIBUTE_COUNT = 8
     NUMBER = 9  # of the kernel, in the history of launches
+    MAPS = 10  # the address of what tensor maps are made of, see `MapField`
+    MAP_COUNT = 11
 
 
 class Table(enum.IntEnum):
@@ -80,6 +84,7 @@ class Table(enum.IntEnum):
     VIEW_TENSOR = 12
     CURRENT_STREAM = 13
     HISTORY = 14
+    ENCODE_TENSOR_MAP = 15
 
 
 class Kind(enum.IntEnum):
@@ -110,3 +115,30 @@ class DescriptorField(enum.IntEnum):
     ROUND_F32_TO_TF32 = 40
     SHAPE = 48
     STRIDES = 56
+
+
+class MapField(enum.IntEnum):
+    """Offsets of what a tensor map is made of.
+
+    Terms are three words: a value is `block[slot] * factor + constant`.
+    """
+
+    COUNT = 0  # of the terms: the address, the sizes and the strides
+    ELEMENT = 8  # numbers of 4 bytes, here and below
+    RANK = 12
+    SWIZZLE = 16
+    PROMOTION = 20
+    FILL = 24
+    BOX = 32  # one for each axis
+    STEPS = 56
+    TERMS = 80
+    KEPT = 384  # the maps made last, see `KeptMaps`
+
+
+class KeptMaps(enum.IntEnum):
+    """How maps are kept: their number and values (128 bytes), then the 128 bytes of the map."""
+
+    COUNT = 32
+    SHIFT = 59  # of a hash of 64 bits, to the number of a place
+    BYTES = 256
+    MAP_BYTES = MapField.KEPT + COUNT * BYTES
