@@ -26,7 +26,7 @@ def remainder(code: Code, op: ops.Rem, x: Element, y: Element) -> Element:
 def _definition(name: str, kind: str) -> str:
     """Double y as often as it fits into x, then subtract and halve: every step is exact.
 
-    Doubling may overflow to infinity, which does not fit either.
+    Doubling may overflow to infinity, which does not fit either. Nor does a y that is infinite.
     """
     suffix = "f32" if kind == "float" else "f64"
     return f"""
@@ -37,9 +37,12 @@ entry:
   %finite = fcmp olt {kind} %a, 0x7FF0000000000000
   %positive = fcmp ogt {kind} %b, 0.0
   %fine = and i1 %finite, %positive
-  br i1 %fine, label %double, label %undefined
+  br i1 %fine, label %defined, label %undefined
+defined:
+  %fits_once = fcmp ole {kind} %b, %a
+  br i1 %fits_once, label %double, label %exit
 double:
-  %multiple = phi {kind} [ %b, %entry ], [ %twice, %double ]
+  %multiple = phi {kind} [ %b, %defined ], [ %twice, %double ]
   %twice = fadd {kind} %multiple, %multiple
   %fits = fcmp ole {kind} %twice, %a
   br i1 %fits, label %double, label %subtract
@@ -53,7 +56,8 @@ subtract:
   %more = fcmp oge {kind} %half, %b
   br i1 %more, label %subtract, label %exit
 exit:
-  %result = call {kind} @llvm.copysign.{suffix}({kind} %rest, {kind} %x)
+  %whole = phi {kind} [ %a, %defined ], [ %rest, %subtract ]
+  %result = call {kind} @llvm.copysign.{suffix}({kind} %whole, {kind} %x)
   ret {kind} %result
 undefined:
   %known = fcmp ord {kind} %x, %y
