@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -134,3 +135,20 @@ def test_fp8_is_converted_by_instructions_where_there_are_any(target):
     assert ("cvt.rn.f16x2.e4m3x2" in ptx) == (target == "h100")
     for want, got in harness.run_both(through_fp8_kernel, (1,), values, N=128, target=target):
         np.testing.assert_array_equal(got, want)
+
+
+@tw.jit
+def inverse_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N)).to(tl.float32)
+    tl.store(out_ptr + tl.arange(0, N), 1 / x)
+
+
+def test_a_word_of_two_bf16_is_taken_apart_by_two_instructions():
+    x = numbers(256).astype(ml_dtypes.bfloat16)
+    ptx = ptx_of(inverse_kernel, [x, np.zeros(256, np.float32)], N=256)
+    assert ptx.count("rcp.approx.f32") == 2
+    # The upper half is a fp32 number once the lower one is cleared.
+    assert ptx.count("and.b32") == 1
+    assert "prmt" not in ptx
+    sides = harness.run_both(inverse_kernel, (1,), [x, np.zeros(256, np.float32)], N=256)
+    assert tile_harness.ulp_difference(sides[1][1], sides[1][0]) <= 1.0

@@ -69,6 +69,8 @@ def from_words(
     kind, bits = moved_type(element), moved_bits(element)
     used = min(word_bits, count * bits)
     whole, source = words[0], f"i{word_bits}"
+    if kind == "i16" and used == _WORD_BITS:
+        return [half for word in words for half in _halves(code, word, level)]
     if len(words) > 1:
         whole = to_vector(code, words, source, level)
         source = f"<{len(words)} x {source}>"
@@ -83,6 +85,12 @@ def from_words(
             code.assign(f"extractelement {target} {whole}, i32 {i}", level) for i in range(count)
         ]
     return [_from_moved(code, part, element, level) for part in parts]
+
+
+def _halves(code: Code, word: str, level: int | None) -> list[str]:
+    """By a shift, so that LLVM sees that a bf16 widened to fp32 is a part of the word."""
+    upper = code.assign(f"lshr i32 {word}, 16", level)
+    return [code.assign(f"trunc i32 {half} to i16", level) for half in (word, upper)]
 
 
 def to_vector(code: Code, texts: Sequence[str], kind: str, level: int | None = None) -> str:

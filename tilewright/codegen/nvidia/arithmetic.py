@@ -33,6 +33,9 @@ def _div(o: Operands, op: ops.Div) -> str:
     if op.exact or o.element.name != "fp32":
         return RULES[ops.Div](o, op)
     x, y = o.texts
+    if isinstance(op.x, ops.Full) and op.x.value == 1:
+        inverse = f'asm "rcp.approx.f32 $0, $1;", "=f,f"(float {y}) nounwind memory(none)'
+        return o.code.assign(f"call float {inverse}", o.level)
     if isinstance(op.y, ops.Broadcast):
         return _by_reciprocal(o, x, y)
     return o.code.call("float", "llvm.nvvm.div.full", f"float {x}, float {y}", o.level)
