@@ -44,17 +44,13 @@ def write_rmw(
 ) -> str:
     """Write the update and return the old element.
 
-    `sem` takes the place of the op's own, `exchange` that of LLVM's for elements of 16 bits, which
-    not every target has.
+    `sem` takes the place of the op's own. With `exchange` the update is a loop around that.
     """
     kind = dtype(op.type.element)
     type_ = llvm_type(kind)
     instruction = _instruction(op.kind, kind)
-    is_narrow = kind.primitive_bitwidth < 32
-    if instruction is None or (is_narrow and exchange is not None):
-        own = (
-            exchange if is_narrow and exchange is not None else _llvm_exchange(code, sem or op.sem)
-        )
+    if instruction is None or exchange is not None:
+        own = exchange or _llvm_exchange(code, sem or op.sem)
         return _loop(code, op, kind, own, address, value)
     order = _orderings(sem or op.sem)[0]
     return code.assign(f"atomicrmw {instruction} ptr {address}, {type_} {value} {order}")
@@ -84,26 +80,15 @@ def _instruction(kind: ops.AtomicKind, dtype_: DType) -> str | None:
     return str(kind)
 
 
-def write_cas(
-    code: Code,
-    op: ops.AtomicCas,
-    address: str,
-    compare: str,
-    value: str,
-    *,
-    sem: str = "",
-    exchange: Exchange | None = None,
-) -> str:
-    """Write the compare-and-swap and return the old element; for the rest see `write_rmw`."""
+def write_cas(code: Code, op: ops.AtomicCas, address: str, compare: str, value: str) -> str:
+    """Write the compare-and-swap and return the old element."""
     kind = dtype(op.type.element)
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
     if type_ != bits:
         compare, value = (
             code.assign(f"bitcast {type_} {text} to {bits}") for text in (compare, value)
         )
-    if exchange is None or kind.primitive_bitwidth >= 32:
-        exchange = _llvm_exchange(code, sem or op.sem)
-    old, _ = exchange(bits, address, compare, value)
+    old, _ = _llvm_exchange(code, op.sem)(bits, address, compare, value)
     return old if type_ == bits else code.assign(f"bitcast {bits} {old} to {type_}")
 
 

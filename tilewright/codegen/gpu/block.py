@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.code import Code, Element
-from tilewright.codegen.gpu.atomics import Atomics
+from tilewright.codegen.gpu.atomics import AtomicMachine, Atomics
 from tilewright.codegen.gpu.control import ControlFlow
 from tilewright.codegen.gpu.counting import count, sort_tile
 from tilewright.codegen.gpu.dot import multiply
@@ -28,7 +28,9 @@ from tilewright.ir.core import Function, Op
 __all__ = ["BlockWriter", "Machine"]
 
 
-class Machine(WarpgroupMachine, TensorMachine, MatrixMachine, AssemblyMachine, Protocol):
+class Machine(
+    WarpgroupMachine, TensorMachine, MatrixMachine, AtomicMachine, AssemblyMachine, Protocol
+):
     """What an architecture has to offer."""
 
     def hardware_number(self, register: ops.HardwareRegister) -> str:
@@ -54,7 +56,7 @@ class BlockWriter:
         self.uses, self.placement = uses, placement
         self.puller = Puller(code, machine, uses, placement)
         self.memory = GlobalMemory(self.puller, placement, machine)
-        self.atomics = Atomics(self.puller, placement)
+        self.atomics = Atomics(self.puller, placement, machine)
         self.reductions = Reductions(self.puller, placement)
         self.copies = TensorCopies(self.puller, machine, function)
         self.control = ControlFlow(self, machine, num_stages)

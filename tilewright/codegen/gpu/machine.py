@@ -58,12 +58,6 @@ class GpuMachine(Protocol):
     def wait_for_stores(self, *, only_reads: bool) -> None:
         """Wait until this thread's copies have read shared memory, or have been written, too."""
 
-    def compare_and_swap_16(self, address: str, expected: str, new: str) -> str:
-        """Replace a word of 16 bits in the user's memory if it is as expected; return what it was.
-
-        Nothing beside these two bytes is touched.
-        """
-
     def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
         """Load 8x8 matrices of 16 bits from shared memory, a word of each to a lane."""
 

@@ -19,7 +19,7 @@ from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.uses import Uses, defining_op
 from tilewright.errors import InternalError
 from tilewright.ir.core import Function, Op, Param, Value
-from tilewright.layout import LinearLayout, contiguous_elements
+from tilewright.layout import LinearLayout, contiguous_elements, memory_vectors
 from tilewright.layout.blocked import blocked, slice_of
 from tilewright.ops.memory import pointee
 from tilewright.passes.axis_info import AxisInfo
@@ -31,19 +31,20 @@ _VECTOR_BYTES = 16
 Access = ops.Load | ops.Store | ops.AtomicRmw | ops.AtomicCas
 
 
-def access_width(facts: AxisInfo, op: Access, axis: int) -> int:
-    """Return how many consecutive elements along `axis` one instruction may move."""
-    if isinstance(op, ops.AtomicRmw | ops.AtomicCas):
-        return 1
+def access_width(facts: AxisInfo, op: Access, axis: int, most: int | None = None) -> int:
+    """Return how many consecutive elements along `axis` one instruction may move, up to `most`."""
     itemsize = pointee(op, op.pointer).itemsize
+    if most is None:
+        most = _VECTOR_BYTES // itemsize
     along = facts.axes(op.pointer)[axis]
     size = op.pointer.shape[axis]
     run = along.contiguity if along.contiguity < size else padded((size,))[0]
-    width = min(run & -run, max(1, along.divisibility // itemsize), _VECTOR_BYTES // itemsize)
+    width = min(run & -run, max(1, along.divisibility // itemsize), most)
     if size & size - 1:  # the end of the tile must not cut a vector
         width = min(width, size & -size)
-    if op.mask is not None:
-        constancy = facts.constancy(op.mask, axis)
+    mask = None if isinstance(op, ops.AtomicCas) else op.mask
+    if mask is not None:
+        constancy = facts.constancy(mask, axis)
         if constancy < size:
             width = min(width, constancy & -constancy)
     return max(1, width)
@@ -71,7 +72,7 @@ class Placement:
                     self._carriers[param] = op, i
         if isinstance(op, Access) and op.pointer.shape:
             key = padded(op.pointer.shape), self.order_of_access(op)
-            width = access_width(self.facts, op, key[1][0])
+            width = access_width(self.facts, op, key[1][0], self._most_at_once(op))
             self._per_thread[key] = max(self._per_thread.get(key, 1), width)
 
     # -- accesses ---------------------------------------------------------------------------------
@@ -107,6 +108,28 @@ class Placement:
             warps //= warp_sizes[axis]
         warp_sizes[order[-1]] *= warps
         return blocked(shape, sizes, lane_sizes, warp_sizes, order)
+
+    def _most_at_once(self, op: Access) -> int | None:
+        """How many elements an instruction may move; of atomics, only sums that nobody reads."""
+        if not isinstance(op, ops.AtomicRmw | ops.AtomicCas):
+            return None
+        is_sum = isinstance(op, ops.AtomicRmw) and op.kind == "add"
+        if not is_sum or self.uses.users[op] or self.uses.yielded[op]:
+            return 1
+        vectors = self.target.compute_capability >= (9, 0)
+        pairs = 8 if vectors else 1
+        name = getattr(op.type.element, "name", "")
+        return {"fp32": 4 if vectors else 1, "bf16": pairs, "fp16": max(2, pairs)}.get(name, 1)
+
+    def atomic_groups(
+        self, op: ops.AtomicRmw | ops.AtomicCas, layout: LinearLayout
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the registers of neighbours that one instruction updates."""
+        if not op.pointer.shape:
+            return ((0,),)
+        axis, most = self.order_of_access(op)[0], self._most_at_once(op)
+        width = min(access_width(self.facts, op, axis, most), contiguous_elements(layout, axis))
+        return memory_vectors(layout, axis, width)
 
     # -- values -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.codegen.code import Code
 from tilewright.codegen.nvidia.assembly import READS, WRITES, structure
 from tilewright.codegen.nvidia.asynchronous import AsynchronousInstructions
+from tilewright.codegen.nvidia.atomics import AtomicInstructions
 from tilewright.codegen.nvidia.matrix import MatrixInstructions
 from tilewright.codegen.nvidia.user_assembly import UserAssembly
 from tilewright.ops import HardwareRegister
@@ -24,7 +25,7 @@ _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
 
 
-class PtxMachine(MatrixInstructions, UserAssembly, AsynchronousInstructions):
+class PtxMachine(AtomicInstructions, MatrixInstructions, UserAssembly, AsynchronousInstructions):
     """Writes instructions for one NVIDIA architecture."""
 
     def __init__(self, code: Code, target: NvidiaTarget) -> None:
@@ -130,12 +131,6 @@ class PtxMachine(MatrixInstructions, UserAssembly, AsynchronousInstructions):
         if bits == 8:
             words = [self.code.assign(f"zext i8 {word} to i16") for word in words]
         return [f"{_held(bits)} {word}" for word in words]
-
-    def compare_and_swap_16(self, address: str, expected: str, new: str) -> str:
-        arguments = [f"ptr addrspace(1) {address}", f"i16 {expected}", f"i16 {new}"]
-        constraints = ["=h", "l", "h", "h", "~{memory}"]
-        text = "atom.relaxed.sys.global.cas.b16 $0, [$1], $2, $3;"
-        return self.assembly(text, constraints, arguments, "i16", 1, WRITES)[0]
 
     def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
         name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{_trans(transposed)}.b16.p3"
