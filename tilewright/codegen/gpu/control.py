@@ -120,7 +120,7 @@ class ControlFlow:
         slots = self.carried.slots(op.results)
         self.carried.keep(op.results, op.inits, slots)
         bounds = Bounds(puller, op)
-        with self._operands_placed(op), code.section(), puller.shared.repeated():
+        with self._operands_placed(op), code.section(), puller.shared.repeated(copies=_stores(op)):
             enter, body, done = code.label("enter"), code.label("body"), code.label("end")
             runs = code.assign(f"icmp ne i64 {bounds.trips}, 0")
             code.line(f"br i1 {runs}, label %{enter}, label %{done}")
@@ -203,7 +203,7 @@ class ControlFlow:
         slots = self.carried.slots(op.results)
         self.carried.keep(op.results, op.inits, slots)
         head, body, done = code.label("while"), code.label("body"), code.label("end")
-        with self._operands_placed(op), code.section(), puller.shared.repeated():
+        with self._operands_placed(op), code.section(), puller.shared.repeated(copies=_stores(op)):
             code.line(f"br label %{head}")
             code.place(head)
             self.carried.fetch(op.condition.params, slots)
@@ -251,6 +251,12 @@ def _started(ring: Ring, start: Callable[[], None]) -> _Copies:
     for _ in range(ring.ahead):
         start()
     return _Copies(ring, start)
+
+
+def _stores(op: Op) -> bool:
+    """Whether a loop starts copies to the user's memory."""
+    inside = (inner for region in op.regions for inner in region.walk())
+    return any(isinstance(inner, ops.DescriptorStore) for inner in inside)
 
 
 def _changed(op: Op) -> Iterator[Value]:

@@ -109,6 +109,7 @@ def llvm_ir(
         writer.puller.scalars[param] = Element(text, 1, 0)
     with writer.scope():
         writer.write(function.body.ops)
+    writer.copies.finish()
     writer.copies.prepare_barriers()
     parameters += [
         f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
