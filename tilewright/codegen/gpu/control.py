@@ -12,7 +12,7 @@ from tilewright.codegen.code import Code, llvm_type
 from tilewright.codegen.gpu.carried import Carried
 from tilewright.codegen.gpu.copier import Bounds, LoopCopier, NestCopier
 from tilewright.codegen.gpu.memory import GlobalMemory
-from tilewright.codegen.gpu.pipeline import Pipeline, nest_of, pipeline_of
+from tilewright.codegen.gpu.pipeline import Pipeline, Stages, nest_of, pipeline_of
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.ring import Ring, ring_of
@@ -61,15 +61,10 @@ class _Copies:
         if self.ring is not None:
             self.ring.begin(self.start)
 
-    def end(self, count: str) -> None:
-        """Write what ends the iteration number `count`."""
+    def end(self) -> None:
+        """Write what ends an iteration."""
         if self.ring is not None:
-            self.ring.end(self.start, count)
-
-    def leave(self) -> None:
-        """Write what follows the last iteration."""
-        if self.ring is not None:
-            self.ring.leave()
+            self.ring.end(self.start)
 
 
 class ControlFlow:
@@ -78,13 +73,14 @@ class ControlFlow:
     `deferred` are the products that still run when their iteration ends.
     """
 
-    def __init__(self, blocks: Blocks, machine: ControlMachine, num_stages: int) -> None:
-        self.blocks, self.machine, self.num_stages = blocks, machine, num_stages
+    def __init__(self, blocks: Blocks, machine: ControlMachine, stages: Stages) -> None:
+        self.blocks, self.machine, self.stages = blocks, machine, stages
         self.code, self.puller = blocks.code, blocks.puller
         self.placement = blocks.placement
         self.carried = Carried(blocks.puller, blocks.placement)
         self.deferred: set[ops.Dot] = set()
         self._nested: dict[Op, _Copies] = {}
+        self.runs_across = False  # whether copies run ahead from one outer iteration to the next
 
     @contextmanager
     def _operands_placed(self, op: ops.For | ops.While) -> Iterator[None]:
@@ -138,7 +134,7 @@ class ControlFlow:
                     self.blocks.write(op.body.ops)
                     self.carried.keep(op.results, op.body.yields, slots)
                 puller.shared.end_iteration()
-                copies.end(count)
+                copies.end()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
                 more = code.assign(f"icmp ult i64 {following}, {bounds.trips}")
@@ -146,7 +142,6 @@ class ControlFlow:
                 code.line(f"br i1 {more}, label %{body}, label %{leave}")
                 code.place(leave)
                 self._await_deferred(op, slots)
-                copies.leave()
             code.line(f"br label %{done}")
             code.place(done)
         self.carried.fetch(op.results, slots)
@@ -171,7 +166,7 @@ class ControlFlow:
     @contextmanager
     def _copied_ahead(self, op: ops.For, bounds: Bounds) -> Iterator[_Copies]:
         """Write a loop inside; what is handed out says where its iterations begin and end."""
-        uses, stages = self.blocks.uses, self.num_stages
+        uses, stages = self.blocks.uses, self.stages
         if op in self._nested or not self.machine.has_copies:
             yield self._nested.get(op, _NOTHING)
             return
@@ -182,6 +177,7 @@ class ControlFlow:
                 copier = LoopCopier(self.blocks, self.carried, op, pipeline, ring, bounds)
                 yield _started(ring, copier.start_copies)
         elif nest is not None:
+            self.runs_across = True
             with self._ring(nest.pipeline) as ring:
                 outer = NestCopier(self.blocks, self.carried, op, nest, ring, bounds)
                 self._nested[nest.inner] = _started(ring, outer.start_copies)

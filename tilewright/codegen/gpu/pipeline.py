@@ -23,7 +23,7 @@ from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Op, Param, Value
 from tilewright.ops.memory import pointee
 
-__all__ = ["CopiedLoad", "Nest", "Pipeline", "copied_memory", "nest_of", "pipeline_of"]
+__all__ = ["CopiedLoad", "Nest", "Pipeline", "Stages", "copied_memory", "nest_of", "pipeline_of"]
 
 _SMALLEST_COPY_BYTES = 4
 CopiedLoad = ops.Load | ops.DescriptorLoad
@@ -46,12 +46,22 @@ class Pipeline:
     deferred: ops.Dot | None = None
 
 
-def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) -> Pipeline | None:
-    """Return how a loop is pipelined; None where it is not.
+@dataclass(frozen=True)
+class Stages:
+    """How many tiles of a load are in shared memory at once.
 
-    `num_stages` is what the kernel asks for; a loop may ask for itself.
+    `asked` is what the kernel asks for, if a loop does not ask for itself, and `most` what there is
+    room for. `across` says whether copies run ahead from one outer iteration to the next.
     """
-    stages = op.num_stages or num_stages
+
+    asked: int
+    most: int
+    across: bool = True
+
+
+def pipeline_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) -> Pipeline | None:
+    """Return how a loop is pipelined; None where it is not."""
+    stages = min(op.num_stages or asked.asked, asked.most)
     if stages < 2:
         return None
     every = bool(op.num_stages)
@@ -99,15 +109,15 @@ class Nest:
     live: tuple[Value, ...]
 
 
-def nest_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) -> Nest | None:
+def nest_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) -> Nest | None:
     """Return how copies run ahead through a loop in a loop; None where they do not.
 
     All of them have to be tensor copies, of which the addresses are a few scalars.
     """
     found = []
-    for inner in op.body.ops:
+    for inner in op.body.ops if asked.across else ():
         if isinstance(inner, ops.For):
-            pipeline = pipeline_of(inner, uses, placement, num_stages)
+            pipeline = pipeline_of(inner, uses, placement, asked)
             if pipeline is not None:
                 found.append((inner, pipeline))
     if len(found) != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -11,6 +12,7 @@ from tilewright import ops
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.shared import Span
 from tilewright.codegen.gpu.tensor_copy import BARRIERS, is_tensor_copy
@@ -75,30 +77,65 @@ def generate(
             location=function.location,
             hint=f"num_warps and num_ctas are powers of two, together up to {_MOST_WARPS}",
         )
-    lines = LineTable(function.location)
-    text, symbol, shared_bytes, maps = llvm_ir(function, target, options, lines)
-    if shared_bytes > target.shared_bytes:
+    module = _fitted(function, target, options)
+    if module.shared_bytes > target.shared_bytes:
         raise Unsupported(
-            f"{function.name} needs {shared_bytes} bytes of shared memory, "
+            f"{function.name} needs {module.shared_bytes} bytes of shared memory, "
             f"{target.architecture} has {target.shared_bytes}",
             location=function.location,
             hint="use smaller tiles",
         )
-    ptx = lines.resolve(_ptx(text, target))
-    return PtxKernel(ptx, text, symbol, shared_bytes, warps, maps)
+    ptx = module.lines.resolve(_ptx(module.text, target))
+    return PtxKernel(
+        ptx, module.text, module.symbol, module.shared_bytes, warps, module.tensor_maps
+    )
+
+
+@dataclass(frozen=True)
+class Module:
+    """The LLVM module of a kernel, and what else it takes to run it.
+
+    `runs_across` says that copies run ahead from one iteration of an outer loop to the next.
+    """
+
+    text: str
+    symbol: str
+    shared_bytes: int
+    tensor_maps: tuple[TensorMap, ...]
+    lines: LineTable
+    runs_across: bool
+
+
+def _fitted(function: Function, target: NvidiaTarget, options: GpuOptions) -> Module:
+    """Write a kernel with as many stages as there is shared memory for, if it fits at all."""
+    most = max([options.num_stages, *_asked_stages(function)])
+    while True:
+        for across in (True, False):
+            module = llvm_ir(function, target, options, Stages(options.num_stages, most, across))
+            if module.shared_bytes <= target.shared_bytes or most < 2:
+                return module
+            if not module.runs_across:
+                break
+        most -= 1
+
+
+def _asked_stages(function: Function) -> Iterator[int]:
+    """The numbers of stages that loops ask for themselves."""
+    return (op.num_stages for op in function.body.walk() if isinstance(op, ops.For))
 
 
 def llvm_ir(
-    function: Function, target: NvidiaTarget, options: GpuOptions, lines: LineTable
-) -> tuple[str, str, int, tuple[TensorMap, ...]]:
-    """Return the LLVM module of a kernel, its symbol, its shared memory and its tensor maps."""
+    function: Function, target: NvidiaTarget, options: GpuOptions, stages: Stages
+) -> Module:
+    """Write a kernel as LLVM IR."""
+    lines = LineTable(function.location)
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.block_warps)
     code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target)
-    writer = BlockWriter(code, machine, function, uses, placement, options.num_stages)
+    writer = BlockWriter(code, machine, function, uses, placement, stages)
     parameters = []
     for number, param in enumerate(function.params):
         kind = llvm_type(param.type.element)
@@ -122,10 +159,15 @@ def llvm_ir(
         # Else ptxas spills registers to have more blocks on a multiprocessor.
         attributes += ' "nvvm.minctasm"="1"'
     size = writer.puller.shared.size_bytes
-    module = _module(code, symbol, ", ".join(parameters), target, attributes, lines)
-    module = module.replace(BARRIERS, Span(size, 0).address)
-    size += writer.copies.barriers.size_bytes
-    return module, symbol, size, tuple(writer.copies.maps)
+    text = _module(code, symbol, ", ".join(parameters), target, attributes, lines)
+    return Module(
+        text.replace(BARRIERS, Span(size, 0).address),
+        symbol,
+        size + writer.copies.barriers.size_bytes,
+        tuple(writer.copies.maps),
+        lines,
+        writer.control.runs_across,
+    )
 
 
 def _module(
