@@ -235,6 +235,23 @@ def test_debugging_on_arrays_of_the_gpu():
         add.debug[4,](x, y[:1000].clone(), out, size, BLOCK=1024)
 
 
+@tw.jit(debug=True)
+def checked(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + place, mask=place < n, other=0)
+    tl.device_assert(x < 10, "too large")
+    tl.store(out_ptr + place, x, mask=place < n)
+
+
+def test_an_assertion_that_fails_leaves_the_gpu_usable():
+    x, out = (torch.arange(n, device="cuda", dtype=torch.int32) for n in (9, 20))
+    checked[4,](x, out, 9, BLOCK=256)
+    with pytest.raises(LaunchError, match="device-side assert: too large"):
+        checked[4,](out, out, 20, BLOCK=256)
+    checked[4,](x, out, 9, BLOCK=256)
+    assert out[:9].tolist() == list(range(9))
+
+
 PROGRAM = """
 import sys, torch
 import tilewright as tw, tilewright.language as tl
@@ -287,6 +304,17 @@ def test_a_kernel_from_the_disk_needs_no_compiler(tmp_path):
     for expected in ("['llvmlite', 'tilewright.passes.pipeline']", "[]"):
         done = run_program(tmp_path, body, TILEWRIGHT_CACHE_DIR=str(tmp_path / "cache"))
         assert done.stdout.strip() == expected, done.stderr
+
+
+def test_printing(tmp_path):
+    body = "    tl.device_print('x: ', tl.load(x_ptr + tl.arange(0, BLOCK)) + 1)\n"
+    (tmp_path / "kernel.txt").write_text(f"def kernel(x_ptr, offset, BLOCK: tl.constexpr):\n{body}")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + "kernel[1,](x, 0, BLOCK=2)\ntorch.cuda.synchronize()\n")
+    command = [sys.executable, str(program), str(tmp_path / "kernel.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [f"pid (0, 0, 0) idx ({i}) x: 1.000000" for i in range(2)]
+    assert sorted(done.stdout.splitlines()) == lines
 
 
 def test_contexts_are_as_they_were():

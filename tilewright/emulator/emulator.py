@@ -107,7 +107,9 @@ class Emulator:
             memory.add(argument)
         for i, more in enumerate(options.get("buffers", ())):
             memory.add(more if isinstance(more, Buffer) else Buffer.of(more, f"buffer {i}"))
-        symbols = _place_variables(self.module.variables, memory)
+        placed = _place_variables(self.module.variables, memory)
+        symbols = {name: buffer.start for name, buffer in placed.items()}
+        report.variables = {name: buffer.data for name, buffer in placed.items()}
         finds_races = options.get("races", False)
         finds_uninitialised = options.get("uninitialised", False)
         watched = finds_races or finds_uninitialised
@@ -292,8 +294,8 @@ def _argument_bytes(parameter: Parameter, argument: Argument) -> bytes:
     return (int(argument) & mask).to_bytes(parameter.size_bytes, "little")
 
 
-def _place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:
-    """Put the module's variables into global memory; return their addresses."""
+def _place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, Buffer]:
+    """Put the module's variables into global memory; return where they are."""
     placed: dict[str, tuple[Variable, Buffer]] = {}
     # Constant memory is small, and code may hold its addresses in 32 bits: addresses of its own,
     # below all that a process maps.
@@ -323,7 +325,7 @@ def _place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dic
             start = i * dtype.itemsize
             buffer.data[start : start + dtype.itemsize] = np.frombuffer(raw, np.uint8)
         memory.add(buffer)
-    return symbols
+    return {name: buffer for name, (_, buffer) in placed.items()}
 
 
 # -- running --------------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewright.emulator.program import Instruction
 
 __all__ = ["Finding", "LineCounts", "Report"]
@@ -66,6 +69,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     lines: list[LineCounts] = field(default_factory=list)
     output: str = ""
+    variables: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    """The bytes of the module's variables in global memory, after the launch."""
     instructions: int = 0
     thread_instructions: int = 0
     seconds: float = 0.0

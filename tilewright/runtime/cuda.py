@@ -339,6 +339,23 @@ class Module:
                 driver().call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, size, doing=doing)
         return Function(self, handle, name, shared_bytes)
 
+    def exchange(self, symbol: str, value: int, name: str) -> int:
+        """Wait until the GPU is idle; return a variable of 32 bits, and set it."""
+        address, size, found = c_void_p(), c_size_t(), c_uint()
+        doing = f"running {name}"
+        with self.gpu.active():
+            driver().call(
+                "cuModuleGetGlobal_v2",
+                *(byref(address), byref(size), self._handle, symbol.encode()),
+                doing=doing,
+            )
+            driver().call("cuCtxSynchronize", doing=doing)
+            driver().call("cuMemcpyDtoH_v2", byref(found), address, c_size_t(4), doing=doing)
+            if found.value != value:
+                given = byref(c_uint(value))
+                driver().call("cuMemcpyHtoD_v2", address, given, c_size_t(4), doing=doing)
+        return found.value
+
 
 class _Config(ctypes.Structure):
     """`CUlaunchConfig`."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright import env
+from tilewright.codegen.gpu.failure import FAILURE
 from tilewright.errors import LaunchError
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves, require_memory
@@ -202,8 +203,18 @@ class EmulatedKernel:
         except emulator.EmulatorError as error:
             raise LaunchError(f"{self.name}: {error.message}", location=error.location) from None
         emulation.launches.append((self, report))
+        self._require_assertions(report)
         if report.findings and not emulation.collects:
             raise LaunchError(f"{self.name}: " + "\n".join(map(str, report.findings)))
+
+    def _require_assertions(self, report: emulator.Report) -> None:
+        """Raise `LaunchError` if a `device_assert` does not hold."""
+        if not self._ptx.assertions:
+            return
+        failure = int(report.variables[FAILURE].view(np.uint32)[0])
+        if failure:
+            message, place = self._ptx.assertions[failure - 1]
+            raise LaunchError(f"device-side assert: {message}", location=place)
 
 
 def encode_for_emulator(array: tensor_maps.MappedArray) -> bytes:

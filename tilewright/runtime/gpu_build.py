@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import env
@@ -85,6 +85,7 @@ def _lower(request: Request) -> LoweredForGpu:
         # A kernel that may start early must wait for the one before it somewhere.
         "overlaps": options.launch_pdl and "griddepcontrol.wait" in kernel.ptx,
         "tensor_maps": [to_literal(tensor_map) for tensor_map in kernel.tensor_maps],
+        "assertions": [[text, place and asdict(place)] for text, place in kernel.assertions],
         **effects(request, function),
     }
     return LoweredForGpu(kernel, header)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from tilewright.codegen.gpu.failure import FAILURE
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.ir.types import DType, ElementType, PointerType
 from tilewright.runtime.arguments import Argument, leaves
@@ -102,8 +103,8 @@ class GpuCode(KernelCode):
 
     def _bound(self, function: Function) -> Callable[..., object] | None:
         parameters = self.parameters()
-        if parameters is None:
-            return None
+        if parameters is None or self._assertions:
+            return None  # assertions are looked at behind each launch
         return bind_gpu_launcher(
             function,
             parameters,
@@ -119,7 +120,8 @@ class GpuCode(KernelCode):
     def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Start the kernel on arguments that it was compiled for; it runs on while this returns.
 
-        Raises `LaunchError` for a grid that GPUs do not have, and as `check` does.
+        Raises `LaunchError` for a grid that GPUs do not have, as `check` does, and for a
+        `device_assert` that does not hold: a kernel that has any is waited for.
         """
         for axis, (size, largest) in enumerate(zip(grid, _LARGEST_GRID, strict=True)):
             if size > largest:
@@ -143,8 +145,18 @@ class GpuCode(KernelCode):
                 self._attributes.count,
             )
             self._order({stream}, others)
+            if self._assertions:
+                self._require_assertions()
         # The launcher has declined: perhaps because it does not know PyTorch's types yet.
         accept_torch()
+
+    def _require_assertions(self) -> None:
+        """Wait for what was launched; raise `LaunchError` if an assertion does not hold in it."""
+        if self.gpu.is_capturing(current_stream(self.gpu.number)):
+            return
+        number = self.function.module.exchange(FAILURE, 0, self.name)
+        if number:
+            raise self.failed(number)
 
     def _stream(self, own: AbstractSet[int | None]) -> int:
         """Where to launch: on a stream of the arrays where all have one, else PyTorch's current."""

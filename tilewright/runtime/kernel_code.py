@@ -24,6 +24,7 @@ class KernelCode(ABC):
         self.symbol: str = header["symbol"]
         self.written = frozenset[str](header["written"])
         self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
+        self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
         self._lock = threading.Lock()
 
     @property
@@ -83,6 +84,11 @@ class KernelCode(ABC):
                 raise null_access(argument, location_of(self._accessed[argument.name]))
             if argument.name.partition("[")[0] in self.written:
                 _require_writable(argument)
+
+    def failed(self, number: int) -> LaunchError:
+        """Return the error about the assertion that fails; the first one has number 1."""
+        text, place = self._assertions[number - 1]
+        return LaunchError(f"device-side assert: {text}", location=location_of(place))
 
 
 def location_of(fields: Mapping[str, Any] | None) -> Location | None:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.codegen.loading import LoadedObject
-from tilewright.errors import LaunchError
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cache import read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.host import load_object
-from tilewright.runtime.kernel_code import KernelCode, location_of
+from tilewright.runtime.kernel_code import KernelCode
 from tilewright.runtime.launch_parameters import (
     AddressParameter,
     FloatParameter,
@@ -34,7 +33,6 @@ class MachineCode(KernelCode):
         super().__init__(request, header)
         self._object_bytes = object_bytes
         self.scratch_bytes: int = header["scratch_bytes"]
-        self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
 
     @property
     def launcher(self) -> Callable[..., object] | None:
@@ -90,8 +88,7 @@ class MachineCode(KernelCode):
         """Launches have ended when they return."""
 
     def _fail(self, code: int) -> None:
-        text, place = self._assertions[code - 1]
-        raise LaunchError(f"device-side assert: {text}", location=location_of(place))
+        raise self.failed(code)
 
 
 def find_kernel(request: Request) -> MachineCode | None:

@@ -12,8 +12,8 @@ from tilewright.codegen.code import Element, dtype, llvm_type, vector
 from tilewright.codegen.cpu.abi import SHARED_ERROR_OFFSET
 from tilewright.codegen.cpu.buffers import Buffer
 from tilewright.codegen.cpu.pull import Index, Puller
+from tilewright.codegen.printing import constant_line, printed_number, printed_prefix
 from tilewright.ir.core import Value
-from tilewright.ir.types import ElementType
 
 __all__ = [
     "AssertRoot",
@@ -168,45 +168,17 @@ class PrintRoot:
 def printed(puller: Puller, op: ops.Print, number: int, index: Index) -> None:
     """Write the printing of one element of the `number`-th value."""
     value = op.values[number]
-    many = f"(operand {number}) " if len(op.values) > 1 else ""
-    place = ", ".join(["%d"] * len(index))
-    form, argument = _conversion(puller, op, value.type.element, puller.pull(value, index).text)
+    pulled = puller.pull(value, index).text
+    form, argument = printed_number(puller.code, op, value.type.element, pulled)
     arguments = [f"i32 {puller.coordinate(c).text}" for c in index] + [argument]
-    prefix = op.prefix.replace("%", "%%")
-    print_line(puller, f"pid (%d, %d, %d) idx ({place}){prefix}{many}{form}\n", arguments)
+    print_line(puller, f"{printed_prefix(op, number, len(index))}{form}\n", arguments)
 
 
 def print_line(puller: Puller, line: str, arguments: list[str]) -> None:
     """Write a call of `dprintf` on standard output: one line, one system call."""
     code = puller.code
-    data = line.encode() + b"\0"
-    name = f"@line{len(code.definitions)}"
-    escaped = "".join(f"\\{byte:02X}" for byte in data)
-    code.definitions[name] = f'{name} = private constant [{len(data)} x i8] c"{escaped}"'
+    name = constant_line(code, line)
     code.declarations["dprintf"] = "declare i32 @dprintf(i32, ptr, ...)"
     pids = [f"i32 %pid{axis}" for axis in range(3)]
     passed = ", ".join(["i32 1", f"ptr {name}", *pids, *arguments])
     code.assign(f"call i32 (i32, ptr, ...) @dprintf({passed})")
-
-
-def _conversion(puller: Puller, op: ops.Print, kind: ElementType, text: str) -> tuple[str, str]:
-    code, type_ = puller.code, llvm_type(kind)
-    bits = kind.primitive_bitwidth
-    if op.hex:
-        if type_ == "ptr":
-            text, bits = code.assign(f"ptrtoint ptr {text} to i64"), 64
-        elif type_[0] != "i":
-            text = code.assign(f"bitcast {type_} {text} to i{bits}")
-        if bits < 64:
-            text = code.assign(f"zext i{bits} {text} to i64")
-        return f"0x%0{2 * max(1, bits // 8)}llx", f"i64 {text}"
-    if kind.is_floating():
-        if type_ != "double":
-            text = code.assign(f"fpext {type_} {text} to double")
-        return "%f", f"double {text}"
-    if type_ == "ptr":
-        text, bits = code.assign(f"ptrtoint ptr {text} to i64"), 64
-    if bits < 64:
-        extend = "sext" if kind.is_int_signed() else "zext"
-        text = code.assign(f"{extend} i{bits} {text} to i64")
-    return "%lld" if kind.is_int_signed() else "%llu", f"i64 {text}"

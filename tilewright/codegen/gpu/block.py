@@ -11,10 +11,10 @@ from tilewright.codegen.code import Code, Element
 from tilewright.codegen.gpu.atomics import AtomicMachine, Atomics
 from tilewright.codegen.gpu.control import ControlFlow
 from tilewright.codegen.gpu.counting import count, sort_tile
+from tilewright.codegen.gpu.diagnostics import DiagnosticMachine, Diagnostics
 from tilewright.codegen.gpu.dot import multiply
 from tilewright.codegen.gpu.inline_assembly import AssemblyMachine, write_assembly
 from tilewright.codegen.gpu.memory import GlobalMemory
-from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.reduce import Reductions
@@ -30,7 +30,13 @@ __all__ = ["BlockWriter", "Machine"]
 
 
 class Machine(
-    WarpgroupMachine, TensorMachine, MatrixMachine, AtomicMachine, AssemblyMachine, Protocol
+    WarpgroupMachine,
+    TensorMachine,
+    MatrixMachine,
+    AtomicMachine,
+    AssemblyMachine,
+    DiagnosticMachine,
+    Protocol,
 ):
     """What an architecture has to offer."""
 
@@ -51,7 +57,7 @@ class BlockWriter:
         function: Function,
         uses: Uses,
         placement: Placement,
-        stages: Stages,
+        num_stages: int,
     ) -> None:
         self.code, self.machine = code, machine
         self.uses, self.placement = uses, placement
@@ -60,7 +66,8 @@ class BlockWriter:
         self.atomics = Atomics(self.puller, placement, machine)
         self.reductions = Reductions(self.puller, placement)
         self.copies = TensorCopies(self.puller, machine, function)
-        self.control = ControlFlow(self, machine, stages)
+        self.diagnostics = Diagnostics(self.puller, placement, machine)
+        self.control = ControlFlow(self, machine, num_stages)
         self._scopes: list[ExitStack] = []
 
     @contextmanager
@@ -84,6 +91,10 @@ class BlockWriter:
         match op:
             case ops.Full() | ops.Assume():
                 pass
+            case ops.Assert():
+                self.diagnostics.check(op)
+            case ops.Print():
+                self.diagnostics.show(op)
             case ops.Barrier():
                 self.puller.shared.barrier()
             case ops.Load() | ops.DescriptorLoad() if op in self.puller.tiles:
@@ -145,6 +156,10 @@ class BlockWriter:
             case ops.Reshape(x=x) if x.shape:
                 layout = self.placement.of_elements(x)
                 puller.scalars[op] = puller.pull(x, layout, 0)
+            case ops.Split(x=x):
+                layout = self.placement.in_every_thread(x)
+                for number, half in enumerate(op.results):
+                    puller.scalars[half] = puller.pull(x, layout, number)
             case _ if any(v.shape for v in (*op.operands, *op.results)) or not op.results:
                 raise Unsupported(f"{op.op_name} on a GPU", location=op.location)
             case _:

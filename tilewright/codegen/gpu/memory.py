@@ -178,13 +178,9 @@ class GlobalMemory:
     def _agreed(self, op: ops.Load, own: Element) -> Element:
         place = Element("0", 1, 0)
         with TileTable(self.puller, op.type.element, 1) as table:
-            table.write(place, own, self._is_first_thread())
+            table.write(place, own, self.puller.is_first_thread())
             table.publish()
             return table.read(place)
-
-    def _is_first_thread(self) -> Element:
-        text = self.code.assign(f"icmp eq i32 {self.puller.threads.number}, 0", 0)
-        return Element(text, 1, 0)
 
     def store_scalar(self, op: ops.Store) -> None:
         """Store a scalar: one thread does."""
@@ -192,5 +188,5 @@ class GlobalMemory:
         puller.shared.before_access(op.pointer, writes=True)
         address = global_address(puller, puller.scalar(op.pointer))
         mask = None if op.mask is None else puller.scalar(op.mask)
-        flag = puller.both(mask, self._is_first_thread())
+        flag = puller.both(mask, puller.is_first_thread())
         self._store_words(op, [puller.scalar(op.value).text], address, flag)

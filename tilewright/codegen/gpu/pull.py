@@ -357,6 +357,11 @@ class Puller:
         text = self.code.assign(f"select i1 {flag}, {kind} {x.text}, {kind} {y.text}", level)
         return Element(text, 1, level)
 
+    def is_first_thread(self) -> Element:
+        """Return whether this is the thread that does what one has to do."""
+        text = self.code.assign(f"icmp eq i32 {self.threads.number}, 0", 0)
+        return Element(text, 1, 0)
+
     # -- the ends of tiles ------------------------------------------------------------------------
 
     def inside(self, value: Value, layout: LinearLayout, register: int) -> Element | None:

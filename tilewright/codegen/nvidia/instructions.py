@@ -8,6 +8,7 @@ from tilewright.codegen.code import Code
 from tilewright.codegen.nvidia.assembly import READS, WRITES, structure
 from tilewright.codegen.nvidia.asynchronous import AsynchronousInstructions
 from tilewright.codegen.nvidia.atomics import AtomicInstructions
+from tilewright.codegen.nvidia.diagnostics import DiagnosticInstructions
 from tilewright.codegen.nvidia.matrix import MatrixInstructions
 from tilewright.codegen.nvidia.user_assembly import UserAssembly
 from tilewright.ops import HardwareRegister
@@ -25,7 +26,13 @@ _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
 
 
-class PtxMachine(AtomicInstructions, MatrixInstructions, UserAssembly, AsynchronousInstructions):
+class PtxMachine(
+    AtomicInstructions,
+    MatrixInstructions,
+    UserAssembly,
+    AsynchronousInstructions,
+    DiagnosticInstructions,
+):
     """Writes instructions for one NVIDIA architecture."""
 
     def __init__(self, code: Code, target: NvidiaTarget) -> None:
