@@ -15,6 +15,7 @@ from tilewright.codegen.gpu.diagnostics import DiagnosticMachine, Diagnostics
 from tilewright.codegen.gpu.dot import multiply
 from tilewright.codegen.gpu.inline_assembly import AssemblyMachine, write_assembly
 from tilewright.codegen.gpu.memory import GlobalMemory
+from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.reduce import Reductions
@@ -57,7 +58,7 @@ class BlockWriter:
         function: Function,
         uses: Uses,
         placement: Placement,
-        num_stages: int,
+        stages: Stages,
     ) -> None:
         self.code, self.machine = code, machine
         self.uses, self.placement = uses, placement
@@ -67,7 +68,7 @@ class BlockWriter:
         self.reductions = Reductions(self.puller, placement)
         self.copies = TensorCopies(self.puller, machine, function)
         self.diagnostics = Diagnostics(self.puller, placement, machine)
-        self.control = ControlFlow(self, machine, num_stages)
+        self.control = ControlFlow(self, machine, stages)
         self._scopes: list[ExitStack] = []
 
     @contextmanager

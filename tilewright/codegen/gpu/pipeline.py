@@ -23,7 +23,7 @@ from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Op, Param, Value
 from tilewright.ops.memory import pointee
 
-__all__ = ["CopiedLoad", "Pipeline", "copied_memory", "pipeline_of"]
+__all__ = ["CopiedLoad", "Nest", "Pipeline", "Stages", "copied_memory", "nest_of", "pipeline_of"]
 
 _SMALLEST_COPY_BYTES = 4
 CopiedLoad = ops.Load | ops.DescriptorLoad
@@ -46,12 +46,22 @@ class Pipeline:
     deferred: ops.Dot | None = None
 
 
-def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) -> Pipeline | None:
-    """Return how a loop is pipelined; None where it is not.
+@dataclass(frozen=True)
+class Stages:
+    """How many tiles of a load are in shared memory at once.
 
-    `num_stages` is what the kernel asks for; a loop may ask for itself.
+    `asked` is what the kernel asks for, if a loop does not ask for itself, and `most` what there is
+    room for. `across` says whether copies run ahead from one outer iteration to the next.
     """
-    stages = op.num_stages or num_stages
+
+    asked: int
+    most: int
+    across: bool = True
+
+
+def pipeline_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) -> Pipeline | None:
+    """Return how a loop is pipelined; None where it is not."""
+    stages = min(op.num_stages or asked.asked, asked.most)
     if stages < 2:
         return None
     every = bool(op.num_stages)
@@ -64,7 +74,7 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) 
     for load in op.body.ops:
         if not isinstance(load, CopiedLoad) or not (every or load in fed):
             continue
-        needed = _needed(op, load)
+        needed = _needed(op, _addresses(load))
         if needed is None or not _is_copied(load, placement):
             continue
         reads = [load, *(o for o in needed[0] if isinstance(o, CopiedLoad))]
@@ -81,6 +91,56 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, num_stages: int) 
         tuple(sorted(carried)),
         _deferred(op, uses, placement, found) if stages > 2 else None,
     )
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A loop with one pipelined loop in it, whose copies run ahead from one iteration to the next.
+
+    `ahead` are the ops of the outer body that the inner loop's addresses and bounds need, in order,
+    `carried` the numbers of the outer carried values that they need, and `live` the scalars that
+    the inner loop's part of the computation takes from them.
+    """
+
+    inner: ops.For
+    pipeline: Pipeline
+    ahead: tuple[Op, ...]
+    carried: tuple[int, ...]
+    live: tuple[Value, ...]
+
+
+def nest_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) -> Nest | None:
+    """Return how copies run ahead through a loop in a loop; None where they do not.
+
+    All of them have to be tensor copies, of which the addresses are a few scalars.
+    """
+    found = []
+    for inner in op.body.ops if asked.across else ():
+        if isinstance(inner, ops.For):
+            pipeline = pipeline_of(inner, uses, placement, asked)
+            if pipeline is not None:
+                found.append((inner, pipeline))
+    if len(found) != 1:
+        return None
+    ((inner, pipeline),) = found
+    if not all(isinstance(load, ops.DescriptorLoad) for load in pipeline.loads):
+        return None
+    roots = [inner.start, inner.stop, inner.step, *(inner.inits[i] for i in pipeline.carried)]
+    taken = [v for load in pipeline.loads for v in _addresses(load)]
+    taken += [v for ahead in pipeline.ahead for v in ahead.operands]
+    needed = _needed(op, [*roots, *taken])
+    if needed is None:
+        return None
+    outer = {result for inner_op in op.body.ops for result in inner_op.results}
+    outer.update(op.body.params)
+    ahead = [inner_op for inner_op in op.body.ops if inner_op in needed[0]]
+    reads = [*pipeline.loads, *(o for o in ahead if isinstance(o, CopiedLoad))]
+    written = list(_written(op))
+    is_scalar = all(not v.shape for o in (*ahead, *pipeline.ahead) for v in o.results)
+    if not is_scalar or not all(_apart(read, written) for read in reads):
+        return None
+    live = tuple(dict.fromkeys(value for value in taken if value in outer))
+    return Nest(inner, pipeline, tuple(ahead), tuple(sorted(needed[1])), live)
 
 
 def _loads_of(values: Iterable[Value], uses: Uses) -> Iterator[CopiedLoad]:
@@ -115,15 +175,20 @@ def _is_copied(load: CopiedLoad, placement: Placement) -> bool:
     return width * pointee(load, load.pointer).itemsize >= _SMALLEST_COPY_BYTES
 
 
-def _needed(op: ops.For, load: CopiedLoad) -> tuple[set[Op], set[int]] | None:
-    """What computes a load's addresses and mask; None where that takes more than arithmetic."""
+def _addresses(load: CopiedLoad) -> list[Value]:
+    """What says where a load's elements are, and which of them there are."""
+    if isinstance(load, ops.DescriptorLoad):
+        return list(load.offsets)
+    return [load.pointer] if load.mask is None else [load.pointer, load.mask]
+
+
+def _needed(op: ops.For, values: Iterable[Value]) -> tuple[set[Op], set[int]] | None:
+    """What computes values inside a loop; None where that takes more than arithmetic."""
     inside = {result: inner for inner in op.body.ops for result in inner.results}
     numbers = {param: number for number, param in enumerate(op.body.params[1:])}
     needed: set[Op] = set()
     carried: set[int] = set()
-    waiting = list(load.offsets) if isinstance(load, ops.DescriptorLoad) else [load.pointer]
-    if isinstance(load, ops.Load) and load.mask is not None:
-        waiting.append(load.mask)
+    waiting = list(values)
     while waiting:
         value = waiting.pop()
         if isinstance(value, Param):

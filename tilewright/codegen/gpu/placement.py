@@ -15,7 +15,7 @@ from math import prod
 
 from tilewright import ops
 from tilewright.codegen.gpu.products import ProductShape, product_of
-from tilewright.codegen.gpu.views import padded
+from tilewright.codegen.gpu.views import padded, result_layout
 from tilewright.codegen.uses import Uses, defining_op
 from tilewright.errors import InternalError
 from tilewright.ir.core import Function, Op, Param, Value
@@ -144,7 +144,19 @@ class Placement:
 
     def of_elements(self, value: Value) -> LinearLayout:
         """Return where all elements of a tile are best computed."""
-        return self._wanted(value) or self._default(value)
+        return self._wanted(value) or self._moved(value) or self._default(value)
+
+    def _moved(self, value: Value) -> LinearLayout | None:
+        """Where the elements of a tile are that other tiles' elements become by moving only."""
+        op = defining_op(value)
+        if isinstance(op, ops.Permute | ops.Reshape | ops.Split) and op.x.shape:
+            if padded(op.x.shape) != op.x.shape or padded(value.shape) != value.shape:
+                return None  # what lies beyond the ends would come between
+            return result_layout(op, self.of_elements(op.x))
+        if op is None or not self.uses.is_virtual(value):
+            return None
+        moved = (self._moved(v) for v in op.operands if v.shape == value.shape)
+        return next(filter(None, moved), None)
 
     def in_every_thread(self, value: Value) -> LinearLayout:
         """Return where each thread has all elements of a small tile, in the order of registers."""

@@ -173,16 +173,13 @@ class Ring:
         if self.pipeline.deferred is None:
             start_copies()
 
-    def end(self, start_copies: Callable[[], None], count: str) -> None:
-        """End the iteration number `count`."""
+    def end(self, start_copies: Callable[[], None]) -> None:
+        """End an iteration."""
         for load in self.layouts:
             del self.puller.tiles[load]
         if self.pipeline.deferred is not None:
             self.puller.shared.barrier()  # the product before the running one has ended everywhere
             start_copies()
-
-    def leave(self) -> None:
-        """End the last iteration's product."""
 
 
 class FlowingRing(Ring):
@@ -203,6 +200,9 @@ class FlowingRing(Ring):
         warps = memory.placement.num_warps
         self._empty = copies.barriers.reserve(pipeline.stages, arrivals=warps)
         self._left = Turn(self.code, pipeline.stages)
+        self._had = self.code.alloca("i1")
+        with self.code.entered():
+            self.code.line(f"store i1 false, ptr {self._had}")
 
     @property
     def ahead(self) -> int:
@@ -214,35 +214,35 @@ class FlowingRing(Ring):
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Nobody waits for anybody."""
 
-    def end(self, start_copies: Callable[[], None], count: str) -> None:
+    def end(self, start_copies: Callable[[], None]) -> None:
         for load in self.layouts:
             del self.puller.tiles[load]
         if self.pipeline.deferred is None:
-            self._give_back("")
+            self._give_back()
         else:
-            self._give_back(self.code.assign(f"icmp ne i64 {count}, 0"))
+            self._give_back_earlier()
         start_copies()
 
-    def leave(self) -> None:
-        if self.pipeline.deferred is not None:
-            self._give_back("")
+    def _give_back_earlier(self) -> None:
+        """Give back the place of the iteration before, if there was one, in this loop or earlier.
 
-    def _give_back(self, flag: str) -> None:
-        """Say that this warp has read a place for the last time, if there was one."""
+        So the last iteration's place is given back when the loop is run again. To arrive on a
+        barrier right behind the wait for the last product confuses the assembler (C7514).
+        """
         code = self.code
-        if not flag:
-            place, _ = self._left.take()
-            self._arrive(place)
-            return
         given, done = code.label("read"), code.label("given")
-        code.line(f"br i1 {flag}, label %{given}, label %{done}")
+        code.line(
+            f"br i1 {code.assign(f'load i1, ptr {self._had}')}, label %{given}, label %{done}"
+        )
         code.place(given)
         with code.section():
-            place, _ = self._left.take()
-            self._arrive(place)
+            self._give_back()
         code.line(f"br label %{done}")
         code.place(done)
+        code.line(f"store i1 true, ptr {self._had}")
 
-    def _arrive(self, place: str) -> None:
+    def _give_back(self) -> None:
+        """Say that this warp has read a place for the last time."""
+        place, _ = self._left.take()
         self.machine.warp_barrier()
         self.machine.arrive_by_warp(self._empty.address(place))

@@ -68,6 +68,8 @@ class Shared:
         self._held: list[Span] = []
         self._rings: list[Span] = []
         self.writes_by_copies = False  # whether copies to the user's memory may still run
+        self.reads_by_copies: list[Span] = []  # what such copies may still read
+        self._copies_before = False  # whether copies of an earlier iteration may still read
         self._seen: list[tuple[Value, bool]] = []  # accesses of the open loops, and whether writes
 
     # -- shared memory ----------------------------------------------------------------------------
@@ -75,9 +77,13 @@ class Shared:
     def reserve(self, size: int, alignment: int = _ALIGNMENT) -> Span:
         """Return bytes that nobody uses any more."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
+        if self._copies_before:
+            self.let_copies_read()
+            self.barrier()
         limit = min(max(self.size_bytes, 2 * size, _SMALL_BYTES), self.machine.shared_limit)
         span = self._first_gap(size, alignment)
         if span.end > limit:
+            self.let_copies_read()
             self.barrier()
             span = self._first_gap(size, alignment)
         self._pending.spans.append(span)
@@ -86,7 +92,7 @@ class Shared:
 
     def _first_gap(self, size: int, alignment: int) -> Span:
         """Return the first bytes that are neither in use nor kept for a loop."""
-        taken = [*self._pending.spans, *self._rings]
+        taken = [*self._pending.spans, *self._rings, *self.reads_by_copies]
         starts = (0, *sorted(-(-span.end // alignment) * alignment for span in taken))
         gaps = (Span(start, size) for start in starts)
         return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))
@@ -121,6 +127,12 @@ class Shared:
         self.machine.barrier()
         self._pending = _Pending(list(self._held))
 
+    def let_copies_read(self) -> None:
+        """Wait until copies to the user's memory have read shared memory, where some may run."""
+        if self.reads_by_copies or self._copies_before:
+            self.machine.wait_for_stores(only_reads=True)
+        self.reads_by_copies, self._copies_before = [], False
+
     # -- the user's memory ------------------------------------------------------------------------
 
     def before_access(self, pointer: Value, *, writes: bool) -> None:
@@ -147,13 +159,19 @@ class Shared:
     # -- control flow -----------------------------------------------------------------------------
 
     @contextmanager
-    def repeated(self) -> Iterator[None]:
-        """Write a loop inside; its body may run once, many times or never."""
-        before, outer = self._pending, self._seen
+    def repeated(self, *, copies: bool = False) -> Iterator[None]:
+        """Write a loop inside; its body may run once, many times or never.
+
+        `copies` says whether copies from shared memory to the user's start in it.
+        """
+        before, outer, reads = self._pending, self._seen, [*self.reads_by_copies]
         self._pending, self._seen = before.joined(_Pending()), []
+        earlier = self._copies_before = self._copies_before or copies
         yield
         self._pending = before.joined(self._pending)
         self._seen = outer + self._seen
+        self.reads_by_copies = list(dict.fromkeys([*reads, *self.reads_by_copies]))
+        self._copies_before = earlier
 
     def end_iteration(self) -> None:
         """End the body of the loop: what it touched may be touched again by the next iteration."""
@@ -165,18 +183,22 @@ class Shared:
     @contextmanager
     def branched(self) -> Iterator[Callable[[], AbstractContextManager[None]]]:
         """Write a branch inside, each arm inside what is handed out."""
-        before = self._pending
+        before, reads, earlier = self._pending, [*self.reads_by_copies], self._copies_before
         ends = [before]
+        read = [*reads]
 
         @contextmanager
         def arm() -> Iterator[None]:
             self._pending = before.joined(_Pending())
+            self.reads_by_copies, self._copies_before = [*reads], earlier
             yield
             ends.append(self._pending)
+            read.extend(self.reads_by_copies)
 
         yield arm
         for end in ends:
             self._pending = self._pending.joined(end)
+        self.reads_by_copies, self._copies_before = list(dict.fromkeys(read)), earlier
 
 
 def _overlap(a: Span, b: Span) -> bool:

@@ -210,6 +210,10 @@ class TensorCopies:
         code.line(f"br label %{done}")
         code.place(done)
 
+    def finish(self) -> None:
+        """Let copies read shared memory before the program gives it up."""
+        self.puller.shared.let_copies_read()
+
     def prepare_barriers(self) -> None:
         """Write, at the entry of the function, what makes the barriers ready."""
         if not self.barriers.arrivals:
@@ -245,7 +249,7 @@ class TensorCopies:
                 offsets = self._offsets(op, box)
                 self.machine.copy_box_from_shared(origin, self._map(op, memory), offsets)
             self.machine.commit_stores()
-            self.machine.wait_for_stores(only_reads=True)
+        puller.shared.reads_by_copies.append(span)
 
     # -- tensor maps ------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from tilewright import ops
 from tilewright.ir.core import Op
-from tilewright.layout.blocked import axis_names
+from tilewright.layout.blocked import axis_names, slice_of
 from tilewright.layout.linear import LinearLayout
 
-__all__ = ["cut", "operand_layout", "padded", "split_layout", "without"]
+__all__ = ["cut", "operand_layout", "padded", "result_layout", "split_layout", "without"]
 
 
 def padded(shape: Sequence[int]) -> tuple[int, ...]:
@@ -54,6 +54,19 @@ def operand_layout(op: Op, layout: LinearLayout) -> LinearLayout | None:
         case ops.Reshape(x=x):
             return _refolded(layout, padded(x.shape))
     return None
+
+
+def result_layout(op: ops.Permute | ops.Reshape | ops.Split, layout: LinearLayout) -> LinearLayout:
+    """Return where the elements of the operand's registers lie in the result of such an op.
+
+    Of a tile that is split, both halves are where it was, with copies where one half was.
+    """
+    match op:
+        case ops.Permute(order=order):
+            return _permuted(layout, tuple(order.index(axis) for axis in range(len(order))))
+        case ops.Reshape(shape=shape):
+            return _refolded(layout, padded(shape))
+    return slice_of(layout, len(op.x.shape) - 1)
 
 
 @lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -11,6 +12,7 @@ from tilewright import ops
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.shared import Span
 from tilewright.codegen.gpu.tensor_copy import BARRIERS, is_tensor_copy
@@ -77,47 +79,72 @@ def generate(
             location=function.location,
             hint=f"num_warps and num_ctas are powers of two, together up to {_MOST_WARPS}",
         )
-    lines = LineTable(function.location)
-    written = _written(function, target, options, lines)
-    if written.shared_bytes > target.shared_bytes:
+    module = _fitted(function, target, options)
+    if module.shared_bytes > target.shared_bytes:
         raise Unsupported(
-            f"{function.name} needs {written.shared_bytes} bytes of shared memory, "
+            f"{function.name} needs {module.shared_bytes} bytes of shared memory, "
             f"{target.architecture} has {target.shared_bytes}",
             location=function.location,
             hint="use smaller tiles",
         )
+    ptx = module.lines.resolve(_ptx(module.text, target))
     return PtxKernel(
-        lines.resolve(_ptx(written.text, target)),
-        written.text,
-        written.symbol,
-        written.shared_bytes,
+        ptx,
+        module.text,
+        module.symbol,
+        module.shared_bytes,
         warps,
-        written.tensor_maps,
-        written.assertions,
+        module.tensor_maps,
+        module.assertions,
     )
 
 
 @dataclass(frozen=True)
-class _Written:
-    """A kernel as a module of LLVM."""
+class Module:
+    """The LLVM module of a kernel, and what else it takes to run it.
+
+    `runs_across` says that copies run ahead from one iteration of an outer loop to the next.
+    """
 
     text: str
     symbol: str
     shared_bytes: int
     tensor_maps: tuple[TensorMap, ...]
     assertions: tuple[tuple[str, Location | None], ...]
+    lines: LineTable
+    runs_across: bool
 
 
-def _written(
-    function: Function, target: NvidiaTarget, options: GpuOptions, lines: LineTable
-) -> _Written:
+def _fitted(function: Function, target: NvidiaTarget, options: GpuOptions) -> Module:
+    """Write a kernel with as many stages as there is shared memory for, if it fits at all."""
+    most = max([options.num_stages, *_asked_stages(function)])
+    while True:
+        for across in (True, False):
+            module = llvm_ir(function, target, options, Stages(options.num_stages, most, across))
+            if module.shared_bytes <= target.shared_bytes or most < 2:
+                return module
+            if not module.runs_across:
+                break
+        most -= 1
+
+
+def _asked_stages(function: Function) -> Iterator[int]:
+    """The numbers of stages that loops ask for themselves."""
+    return (op.num_stages for op in function.body.walk() if isinstance(op, ops.For))
+
+
+def llvm_ir(
+    function: Function, target: NvidiaTarget, options: GpuOptions, stages: Stages
+) -> Module:
+    """Write a kernel as LLVM IR."""
+    lines = LineTable(function.location)
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.block_warps)
     code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target)
-    writer = BlockWriter(code, machine, function, uses, placement, options.num_stages)
+    writer = BlockWriter(code, machine, function, uses, placement, stages)
     parameters = []
     for number, param in enumerate(function.params):
         kind = llvm_type(param.type.element)
@@ -128,6 +155,7 @@ def _written(
         writer.puller.scalars[param] = Element(text, 1, 0)
     with writer.scope():
         writer.write(function.body.ops)
+    writer.copies.finish()
     writer.copies.prepare_barriers()
     parameters += [
         f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
@@ -140,11 +168,16 @@ def _written(
         # Else ptxas spills registers to have more blocks on a multiprocessor.
         attributes += ' "nvvm.minctasm"="1"'
     size = writer.puller.shared.size_bytes
-    module = _module(code, symbol, ", ".join(parameters), target, attributes, lines)
-    module = module.replace(BARRIERS, Span(size, 0).address)
-    size += writer.copies.barriers.size_bytes
-    assertions = tuple((op.message, op.location) for op in writer.diagnostics.assertions)
-    return _Written(module, symbol, size, tuple(writer.copies.maps), assertions)
+    text = _module(code, symbol, ", ".join(parameters), target, attributes, lines)
+    return Module(
+        text.replace(BARRIERS, Span(size, 0).address),
+        symbol,
+        size + writer.copies.barriers.size_bytes,
+        tuple(writer.copies.maps),
+        tuple((op.message, op.location) for op in writer.diagnostics.assertions),
+        lines,
+        writer.control.runs_across,
+    )
 
 
 def _module(

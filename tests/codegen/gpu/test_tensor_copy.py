@@ -1,0 +1,168 @@
+"""Tiles copied by tensor maps: alone, ahead in loops, through loops in loops, and to memory."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.codegen.gpu import harness
+from tilewright.runtime.tensor_descriptor import TensorDescriptor
+
+BF16 = ml_dtypes.bfloat16
+
+
+def small_integers(shape, dtype, seed):
+    """Numbers whose sums of products are exact in every order."""
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+@tw.jit
+def descriptor_matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
+):  # fmt: skip
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    if TURNED:
+        b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    else:
+        b = tl.make_tensor_descriptor(b_ptr, [K, N], [N, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
+    across = tl.cdiv(N, BLOCK_N)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * across, tl.num_programs(0)):
+        row, column = tile // across * BLOCK_M, tile % across * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            left = a.load([row, k])
+            right = tl.trans(b.load([column, k])) if TURNED else b.load([k, column])
+            acc = tl.dot(left, right, acc)
+        c.store([row, column], acc.to(c_ptr.dtype.element_ty))
+
+
+def multiply(m, n, k, dtype, *, blocks, turned=False, programs=2, **options):
+    a, b = small_integers((m, k), dtype, 0), small_integers((k, n), dtype, 1)
+    stored = np.ascontiguousarray(b.T) if turned else b
+    result = np.float32 if np.dtype(dtype).itemsize == 1 else dtype
+    names = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), blocks, strict=True))
+    values = [a, stored, np.zeros((m, n), result), m, n, k]
+    pairs = harness.run_both(
+        descriptor_matmul_kernel, (programs,), values, TURNED=turned, **names, **options
+    )
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(pairs[2][1], expected.astype(result))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("num_stages", [1, 2, 3, 5])
+def test_products_of_copied_tiles(num_stages, turned):
+    multiply(160, 144, 320, BF16, blocks=(64, 64, 64), turned=turned, num_stages=num_stages)
+
+
+@pytest.mark.parametrize("blocks", [(128, 256, 64), (64, 32, 16), (128, 128, 128), (256, 64, 64)])
+def test_boxes_of_every_shape(blocks):
+    multiply(256, 256, 128, np.float16, blocks=blocks, num_warps=8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.float8_e4m3fn])
+def test_elements_of_every_width(dtype):
+    multiply(128, 64, 256, dtype, blocks=(64, 64, 64), turned=True)
+
+
+def test_fewer_stages_where_more_do_not_fit():
+    multiply(128, 256, 256, BF16, blocks=(128, 256, 64), num_warps=8, num_stages=7)
+
+
+@pytest.mark.parametrize("num_warps", [1, 2])
+def test_products_by_warps_read_copied_tiles(num_warps):
+    multiply(64, 64, 128, BF16, blocks=(32, 32, 32), num_warps=num_warps)
+
+
+@tw.jit
+def move_kernel(
+    x_ptr, y_ptr, M, N, row, column, R: tl.constexpr, C: tl.constexpr, NAN: tl.constexpr
+):
+    x = tl.make_tensor_descriptor(
+        x_ptr, [M, N], [N, 1], [R, C], padding_option="nan" if NAN else "zero"
+    )
+    y = tl.make_tensor_descriptor(y_ptr, [M, N], [N, 1], [R, C])
+    y.store([0, 0], x.load([row, column]) + 1)
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (5, 32), (-3, -16), (100, 0)])
+@pytest.mark.parametrize("nan", [False, True])
+def test_what_lies_outside(corner, nan):
+    x = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
+    values = [x, np.zeros_like(x), 40, 64, *corner]
+    for expected, got in harness.run_both(move_kernel, (1,), values, R=32, C=32, NAN=nan):
+        np.testing.assert_array_equal(got, expected)
+
+
+@tw.jit
+def chain_kernel(x_ptr, N, SIDE: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [N, SIDE], [SIDE, 1], [SIDE, SIDE])
+    for step in range(1, N // SIDE):
+        x.store([step * SIDE, 0], x.load([(step - 1) * SIDE, 0]) * 2 + x.load([step * SIDE, 0]))
+
+
+def test_a_load_sees_the_store_before_it():
+    x = small_integers((5 * 16, 16), np.float32, 0)
+    for expected, got in harness.run_both(chain_kernel, (1,), [x, 80], SIDE=16):
+        np.testing.assert_array_equal(got, expected)
+
+
+@tw.jit
+def mixed_kernel(a_ptr, b_ptr, c_ptr, K, SIDE: tl.constexpr):
+    a = tl.make_tensor_descriptor(a_ptr, [SIDE, K], [K, 1], [SIDE, SIDE])
+    i = tl.arange(0, SIDE)
+    acc = tl.zeros((SIDE, SIDE), tl.float32)
+    for k in range(0, K, SIDE):
+        b = tl.load(b_ptr + (k + i[:, None]) * SIDE + i[None, :])
+        acc = tl.dot(a.load([0, k]), b, acc)
+    tl.store(c_ptr + i[:, None] * SIDE + i[None, :], acc)
+
+
+def test_tensor_copies_beside_others():
+    a, b = small_integers((64, 256), np.float16, 0), small_integers((256, 64), np.float16, 1)
+    values = [a, b, np.zeros((64, 64), np.float32), 256]
+    pairs = harness.run_both(mixed_kernel, (1,), values, SIDE=64)
+    np.testing.assert_array_equal(pairs[2][1], a.astype(np.float32) @ b.astype(np.float32))
+
+
+@tw.jit
+def uneven_kernel(x, lengths_ptr, y_ptr, count, SIDE: tl.constexpr):
+    i = tl.arange(0, SIDE)
+    one = (i[:, None] == i[None, :]).to(tl.float16)
+    for group in range(count):
+        length = tl.load(lengths_ptr + group)
+        acc = tl.zeros((SIDE, SIDE), tl.float32)
+        for step in range(length):
+            acc = tl.dot(x.load([(group + step) * SIDE, 0]), one, acc)
+        tl.store(y_ptr + group * SIDE * SIDE + i[:, None] * SIDE + i[None, :], acc)
+
+
+def test_inner_loops_of_any_length_some_empty():
+    x = small_integers((8 * 64, 64), np.float16, 0)
+    lengths = np.array([0, 3, 0, 0, 1, 2, 0], np.int32)
+    descriptor = TensorDescriptor.from_tensor(x, [64, 64])
+    out = np.ones((7, 64, 64), np.float32)
+    with tw.emulate("sm_90a"):
+        uneven_kernel[1,](descriptor, lengths, out, 7, SIDE=64)
+    tiles = x.astype(np.float32).reshape(8, 64, 64)
+    for group, length in enumerate(lengths):
+        np.testing.assert_array_equal(out[group], tiles[group : group + length].sum(0))
+
+
+def test_descriptors_become_tensor_copies_where_there_are_such():
+    a, b = np.zeros((128, 128), BF16), np.zeros((128, 128), BF16)
+    values = [a, b, np.zeros((128, 128), BF16), 128, 128, 128]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "TURNED": False}
+    function, _ = harness.lowered(descriptor_matmul_kernel, values, constants)
+    kernel = harness.compiled(function, harness.TARGETS["h100"])
+    assert "cp.async.bulk.tensor.2d.shared::cluster.global" in kernel.ptx
+    assert "cp.async.bulk.tensor.2d.global.shared::cta" in kernel.ptx
+    assert len(kernel.tensor_maps) == 3
+    older = harness.compiled(function, harness.TARGETS["a100"])
+    assert "bulk" not in older.ptx
+    assert "cp.async.cg.shared.global" in older.ptx
