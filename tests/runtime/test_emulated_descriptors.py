@@ -1,0 +1,81 @@
+"""Blocks of every type and rank through tensor maps, on an emulated GPU."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.language.blocks import load_block, store_block
+from tests.runtime.descriptor_kernels import DTYPES, PLACES, move, move_described, numbers
+from tilewright.errors import LaunchError
+from tilewright.tools.tensor_descriptor import TensorDescriptor
+
+
+def copies(kernel):
+    """Whether there are tensor copies in a kernel: loads, and stores."""
+    ptx = kernel.asm["ptx"]
+    return "tile.mbarrier" in ptx, "tile.bulk_group" in ptx
+
+
+def check(shape, block, place, dtype, padding="zero"):
+    """Move a block from `place` to the origin, and one from there to `place`."""
+    origin, kernels = (0,) * len(shape), []
+    array, strides = numbers(shape, dtype)
+    inside = array[..., : shape[-1]]
+    x = TensorDescriptor(array, shape, strides, block, padding)
+    fill = np.nan if padding == "nan" else 0
+    with tw.emulate("sm_90a", races=True):
+        for source, target in ((place, origin), (origin, place)):
+            result = np.zeros_like(array)
+            y = TensorDescriptor(result, shape, strides, block)
+            kernels.append(move[(1,)](x, y, FROM=source, TO=target))
+            expected = np.zeros_like(array)
+            loaded = load_block(inside, source, block, fill)
+            store_block(expected[..., : shape[-1]], target, loaded)
+            np.testing.assert_array_equal(result.astype(float), expected.astype(float))
+    return kernels
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_every_type(dtype):
+    for kernel in check(*PLACES[2][:2], (9, -16), dtype):
+        assert copies(kernel) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("rank", "place"), [(rank, place) for rank, (*_, places) in PLACES.items() for place in places]
+)
+def test_every_rank(rank, place):
+    for kernel in check(*PLACES[rank][:2], place, np.dtype(np.float16)):
+        assert copies(kernel) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
+def test_padding_with_nan(name):
+    for kernel in check(*PLACES[2][:2], (9, -16), DTYPES[name], "nan"):
+        # There is no tensor map that fills bytes with NaN.
+        assert copies(kernel) == ("float8" not in name, True)
+
+
+def test_descriptors_made_of_arguments():
+    x, _ = numbers((45, 70), np.float16, 8)
+    y = np.zeros_like(x)
+    with tw.emulate("sm_90a", races=True):
+        kernel = move_described[3, 3](x, y, 45, 70, 72, BLOCK_M=16, BLOCK_N=32)
+        assert copies(kernel) == (True, True)
+        np.testing.assert_array_equal(y[:, :70], x[:, :70])
+        assert not y[:, 70:].any()
+        for m, stride, rule in ((0, 72, r"sizes \[0, 70\]"), (45, 70, "stride of axis 0, 70 ele")):
+            with pytest.raises(LaunchError, match=f"move_described: `x_ptr` is copied.*{rule}"):
+                move_described[3, 3](x, y, m, 70, stride, BLOCK_M=16, BLOCK_N=32)
+        move_described[0, 3](x, y, 0, 70, 72, BLOCK_M=16, BLOCK_N=32)
+
+
+def test_other_architectures_make_no_tensor_maps():
+    x, strides = numbers((16, 32), np.float16)
+    y = np.zeros_like(x)
+    for target in ("sm_80", "sm_89"):
+        with tw.emulate(target):
+            described = [TensorDescriptor(a, (16, 32), strides, (8, 32)) for a in (x, y)]
+            kernel = move[(1,)](*described, FROM=(8, 0), TO=(0, 0))
+        assert copies(kernel) == (False, False)
+        np.testing.assert_array_equal(y[:8], x[8:])
