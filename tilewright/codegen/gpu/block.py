@@ -102,7 +102,7 @@ class BlockWriter:
                 pass
             case ops.DescriptorLoad():
                 self._scopes[-1].enter_context(self.copies.loaded(op))
-            case ops.DescriptorStore():
+            case ops.DescriptorStore() | ops.DescriptorReduce():
                 self.copies.store(op)
             case ops.Load() if op.shape:
                 self.memory.load(op)

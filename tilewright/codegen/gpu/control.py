@@ -16,7 +16,7 @@ from tilewright.codegen.gpu.pipeline import Pipeline, Stages, nest_of, pipeline_
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.ring import Ring, ring_of
-from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
+from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine, Written
 from tilewright.codegen.gpu.warpgroup import (
     WarpgroupMachine,
     hold_in_shared,
@@ -116,7 +116,7 @@ class ControlFlow:
         slots = self.carried.slots(op.results)
         self.carried.keep(op.results, op.inits, slots)
         bounds = Bounds(puller, op)
-        with self._operands_placed(op), code.section(), puller.shared.repeated(copies=_stores(op)):
+        with self._operands_placed(op), code.section(), puller.shared.repeated():
             enter, body, done = code.label("enter"), code.label("body"), code.label("end")
             runs = code.assign(f"icmp ne i64 {bounds.trips}, 0")
             code.line(f"br i1 {runs}, label %{enter}, label %{done}")
@@ -126,6 +126,7 @@ class ControlFlow:
                 code.line(f"store i64 0, ptr {counter}")
                 code.line(f"br label %{body}")
                 code.place(body)
+                puller.shared.begin_iteration(copies=_stores(op))
                 count = code.assign(f"load i64, ptr {counter}")
                 copies.begin()
                 with code.section(), self.blocks.scope():
@@ -199,9 +200,10 @@ class ControlFlow:
         slots = self.carried.slots(op.results)
         self.carried.keep(op.results, op.inits, slots)
         head, body, done = code.label("while"), code.label("body"), code.label("end")
-        with self._operands_placed(op), code.section(), puller.shared.repeated(copies=_stores(op)):
+        with self._operands_placed(op), code.section(), puller.shared.repeated():
             code.line(f"br label %{head}")
             code.place(head)
+            puller.shared.begin_iteration(copies=_stores(op))
             self.carried.fetch(op.condition.params, slots)
             with self.blocks.scope():
                 self.blocks.write(op.condition.ops)
@@ -252,7 +254,7 @@ def _started(ring: Ring, start: Callable[[], None]) -> _Copies:
 def _stores(op: Op) -> bool:
     """Whether a loop starts copies to the user's memory."""
     inside = (inner for region in op.regions for inner in region.walk())
-    return any(isinstance(inner, ops.DescriptorStore) for inner in inside)
+    return any(isinstance(inner, Written) for inner in inside)
 
 
 def _changed(op: Op) -> Iterator[Value]:

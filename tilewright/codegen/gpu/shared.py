@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.uses import pointer_root
 from tilewright.ir.core import Value
+from tilewright.ops.memory import AtomicKind
 
 __all__ = ["SHARED", "Shared", "Span"]
 
@@ -42,19 +44,34 @@ class Span:
         return f"getelementptr (i8, {SHARED} @shared, i32 {self.start})"
 
 
+class _Access(NamedTuple):
+    """An access to the user's memory; writes that combine alike need no order among themselves."""
+
+    pointer: Value
+    writes: bool
+    combines: AtomicKind | None = None
+
+    def commutes(self, other: _Access, *, same_time: bool = True) -> bool:
+        """Whether two accesses need no order."""
+        if not (self.writes or other.writes):
+            return True
+        alike = self.combines is not None and self.combines is other.combines
+        return alike or _apart(self.pointer, other.pointer, same_time=same_time)
+
+
 @dataclass
 class _Pending:
     """What has been touched since the last barrier."""
 
     spans: list[Span] = field(default_factory=list)
-    reads: list[Value] = field(default_factory=list)
-    writes: list[Value] = field(default_factory=list)
+    accesses: list[_Access] = field(default_factory=list)
+    copies: list[_Access] = field(default_factory=list)  # they run on, whatever barriers there are
 
     def joined(self, other: _Pending) -> _Pending:
         return _Pending(
             list(dict.fromkeys([*self.spans, *other.spans])),
-            list(dict.fromkeys([*self.reads, *other.reads])),
-            list(dict.fromkeys([*self.writes, *other.writes])),
+            list(dict.fromkeys([*self.accesses, *other.accesses])),
+            list(dict.fromkeys([*self.copies, *other.copies])),
         )
 
 
@@ -70,7 +87,7 @@ class Shared:
         self.writes_by_copies = False  # whether copies to the user's memory may still run
         self.reads_by_copies: list[Span] = []  # what such copies may still read
         self._copies_before = False  # whether copies of an earlier iteration may still read
-        self._seen: list[tuple[Value, bool]] = []  # accesses of the open loops, and whether writes
+        self._seen: list[_Access] = []  # those of the open loops
 
     # -- shared memory ----------------------------------------------------------------------------
 
@@ -125,7 +142,7 @@ class Shared:
     def barrier(self) -> None:
         """Let all threads meet."""
         self.machine.barrier()
-        self._pending = _Pending(list(self._held))
+        self._pending = _Pending(list(self._held), copies=self._pending.copies)
 
     def let_copies_read(self) -> None:
         """Wait until copies to the user's memory have read shared memory, where some may run."""
@@ -137,17 +154,31 @@ class Shared:
 
     def before_access(self, pointer: Value, *, writes: bool) -> None:
         """Order an access behind those before it that may be to the same addresses."""
-        pending = self._pending
-        others = [*pending.writes, *(pending.reads if writes else ())]
-        if not all(_apart(pointer, other) for other in others):
+        access = _Access(pointer, writes)
+        self._order(access)
+        self._pending.accesses.append(access)
+
+    def before_copy(self, pointer: Value, combines: AtomicKind | None) -> None:
+        """Order a copy to the user's memory behind the accesses before it, and those behind it."""
+        access = _Access(pointer, writes=True, combines=combines)
+        self._order(access)
+        self._pending.copies.append(access)
+        self.writes_by_copies = True
+
+    def copy_reads(self, span: Span) -> None:
+        """Keep a span until a copy that has been started has read it, across barriers."""
+        self.reads_by_copies.append(span)
+        self._pending.spans.remove(span)
+
+    def _order(self, access: _Access) -> None:
+        if not all(access.commutes(o) for o in (*self._pending.accesses, *self._pending.copies)):
             self._finish_copies()
             self.barrier()
-        (self._pending.writes if writes else self._pending.reads).append(pointer)
-        self._seen.append((pointer, writes))
+        self._seen.append(access)
 
     def publish(self) -> None:
         """Let what the threads have read and written come before what follows."""
-        if self._pending.reads or self._pending.writes:
+        if self._pending.accesses or self._pending.copies:
             self._finish_copies()
             self.barrier()
 
@@ -155,23 +186,29 @@ class Shared:
         """Let copies to the user's memory arrive, where some may still run."""
         if self.writes_by_copies:
             self.machine.wait_for_stores(only_reads=False)
+        self._pending.copies = []
 
     # -- control flow -----------------------------------------------------------------------------
 
     @contextmanager
-    def repeated(self, *, copies: bool = False) -> Iterator[None]:
-        """Write a loop inside; its body may run once, many times or never.
-
-        `copies` says whether copies from shared memory to the user's start in it.
-        """
+    def repeated(self) -> Iterator[None]:
+        """Write a loop inside; its body may run once, many times or never."""
         before, outer, reads = self._pending, self._seen, [*self.reads_by_copies]
         self._pending, self._seen = before.joined(_Pending()), []
-        earlier = self._copies_before = self._copies_before or copies
+        earlier = self._copies_before
         yield
         self._pending = before.joined(self._pending)
         self._seen = outer + self._seen
         self.reads_by_copies = list(dict.fromkeys([*reads, *self.reads_by_copies]))
-        self._copies_before = earlier
+        self._copies_before |= earlier
+
+    def begin_iteration(self, *, copies: bool) -> None:
+        """Begin the body of the loop; `copies` says whether it copies to the user's memory.
+
+        Then the copies of the iteration before may still run, and read.
+        """
+        self.writes_by_copies |= copies
+        self._copies_before |= copies
 
     def end_iteration(self) -> None:
         """End the body of the loop: what it touched may be touched again by the next iteration."""
@@ -215,10 +252,8 @@ def _apart(a: Value, b: Value, *, same_time: bool = True) -> bool:
     return None not in roots and roots[0] is not roots[1]
 
 
-def _conflict(accesses: list[tuple[Value, bool]]) -> bool:
+def _conflict(accesses: list[_Access]) -> bool:
     """Whether an access of one iteration may meet one of another."""
     return any(
-        (first_writes or second_writes) and not _apart(first, second, same_time=False)
-        for first, first_writes in accesses
-        for second, second_writes in accesses
+        not first.commutes(second, same_time=False) for first in accesses for second in accesses
     )

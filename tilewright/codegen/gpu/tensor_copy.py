@@ -30,6 +30,7 @@ __all__ = [
     "Barriers",
     "TensorCopies",
     "TensorMachine",
+    "Written",
     "is_tensor_copy",
     "tensor_memory",
 ]
@@ -38,7 +39,20 @@ _PIECE_BYTES = 16
 _MOST_ROWS = 256  # of one box, along any axis
 _BARRIER_BYTES = 8
 BARRIERS = "@barriers"
-TensorOp = ops.DescriptorLoad | ops.DescriptorStore
+Written = ops.DescriptorStore | ops.DescriptorReduce
+TensorOp = ops.DescriptorLoad | Written
+# What copies combine with the elements of the array (CUDA, "TMA": reductions).
+_SUMMED = frozenset({"i32", "u32", "u64", "fp16", "bf16", "fp32"})
+_COMPARED = frozenset({"i32", "u32", "i64", "u64", "fp16", "bf16"})
+_BITWISE = frozenset({"i32", "u32", "i64", "u64"})
+_REDUCED = {
+    ops.AtomicKind.ADD: _SUMMED,
+    ops.AtomicKind.MIN: _COMPARED,
+    ops.AtomicKind.MAX: _COMPARED,
+    ops.AtomicKind.AND: _BITWISE,
+    ops.AtomicKind.OR: _BITWISE,
+    ops.AtomicKind.XOR: _BITWISE,
+}
 
 
 class TensorMachine(CopyMachine, Protocol):
@@ -64,8 +78,13 @@ class TensorMachine(CopyMachine, Protocol):
     ) -> None:
         """Start the copy of a box, whose bytes a barrier counts; offsets are innermost first."""
 
-    def copy_box_from_shared(self, origin: str, tensor_map: str, offsets: Sequence[str]) -> None:
-        """Start the copy of a box to the user's memory; offsets are innermost first."""
+    def copy_box_from_shared(
+        self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str
+    ) -> None:
+        """Start the copy of a box to the user's memory; offsets are innermost first.
+
+        It is combined with what is there as `reduction` says, "" for written over.
+        """
 
     def commit_stores(self) -> None:
         """End a group of this thread's copies to the user's memory."""
@@ -76,7 +95,9 @@ def is_tensor_copy(op: ops.DescriptorOp, function: Function, facts: AxisInfo) ->
 
     The hardware takes no copy whose rows begin within 16 bytes, and has no NaN of one byte.
     """
-    if not isinstance(op, ops.DescriptorLoad | ops.DescriptorStore):
+    if not isinstance(op, TensorOp):
+        return False
+    if isinstance(op, ops.DescriptorReduce) and op.element.name not in _REDUCED[op.kind]:
         return False
     shape, bits = op.block_shape, op.element.primitive_bitwidth
     if isinstance(op, ops.DescriptorLoad) and op.padding is ops.Padding.NAN and bits == 8:
@@ -228,28 +249,29 @@ class TensorCopies:
 
     # -- stores -----------------------------------------------------------------------------------
 
-    def store(self, op: ops.DescriptorStore) -> None:
+    def store(self, op: Written) -> None:
         """Write a tile to shared memory, from where one thread lets it be copied."""
         puller, memory = self.puller, tensor_memory(op)
+        kind = op.kind if isinstance(op, ops.DescriptorReduce) else None
         elements = puller.pull_all(op.value, puller.placement.of_elements(op.value))
         span = puller.shared.reserve(memory.size_bytes, memory.alignment)
         tile = SharedTile(memory, span.address)
         source = puller.placement.of_elements(op.value)
         put_in_shared(puller, [e.text for e in elements], op.element, source, tile)
-        puller.shared.before_access(op.base, writes=True)
-        self.machine.fence_async_proxy()
         with puller.shared.held(span):
+            puller.shared.before_copy(op.base, kind)
+            self.machine.fence_async_proxy()
             puller.shared.barrier()
-        puller.shared.writes_by_copies = True
         with self.by_first_thread():
             for box in _boxes(memory, self._box_shape(memory)):
                 origin = self.code.assign(
                     f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}"
                 )
                 offsets = self._offsets(op, box)
-                self.machine.copy_box_from_shared(origin, self._map(op, memory), offsets)
+                tensor_map = self._map(op, memory)
+                self.machine.copy_box_from_shared(origin, tensor_map, offsets, kind or "")
             self.machine.commit_stores()
-        puller.shared.reads_by_copies.append(span)
+        puller.shared.copy_reads(span)
 
     # -- tensor maps ------------------------------------------------------------------------------
 

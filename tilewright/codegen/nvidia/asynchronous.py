@@ -90,11 +90,14 @@ class AsynchronousInstructions:
             "i16 0, i64 0, i1 false, i1 false, i32 0",
         )
 
-    def copy_box_from_shared(self, origin: str, tensor_map: str, offsets: Sequence[str]) -> None:
+    def copy_box_from_shared(
+        self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str
+    ) -> None:
         places = ", ".join(f"i32 {offset}" for offset in offsets)
+        what = f"reduce.{reduction}" if reduction else "s2g"
         self.code.call(
             "void",
-            f"llvm.nvvm.cp.async.bulk.tensor.s2g.tile.{len(offsets)}d",
+            f"llvm.nvvm.cp.async.bulk.tensor.{what}.tile.{len(offsets)}d",
             f"ptr addrspace(3) {origin}, ptr {tensor_map}, {places}, i64 0, i1 false",
         )
 

@@ -176,7 +176,8 @@ def _write_box(
         return
     values = machine.shared.view(f"u{view.itemsize}")[offsets // view.itemsize][inside]
     if operation:
-        kind = numpy_type(view.type)
+        narrow = view.type in {"f16", "bf16"}  # of which bits are combined
+        kind = np.dtype(np.uint16) if narrow else numpy_type(view.type)
         old = machine.memory.read(addresses[inside], view.itemsize)
         combined = np.asarray(combine(operation, view.type)(old.view(kind), values.view(kind)))
         values = combined.astype(kind, copy=False).view(f"u{view.itemsize}")

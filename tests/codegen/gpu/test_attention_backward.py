@@ -1,0 +1,88 @@
+"""The backward pass of attention: five products of an iteration, and a sum in memory."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from benchmarks.systems import TILEWRIGHT, load
+from tests.codegen.gpu import harness
+
+attention_backward_kernel = load(TILEWRIGHT, "attention_backward")["attention_backward_kernel"]
+LOG2_E = math.log2(math.e)
+
+
+@tw.jit
+def backward_kernel(
+    q_ptr, k_ptr, v_ptr, grad_ptr, sums_ptr, k_grad_ptr, v_grad_ptr, lse_ptr, delta_ptr,
+    scale, scale_log2, length, rows, HEAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr,
+):  # fmt: skip
+    tall: tl.constexpr = [BLOCK_M, HEAD]
+    wide: tl.constexpr = [BLOCK_N, HEAD]
+    attention_backward_kernel(
+        tl.make_tensor_descriptor(q_ptr, [rows, HEAD], [HEAD, 1], tall),
+        tl.make_tensor_descriptor(k_ptr, [rows, HEAD], [HEAD, 1], wide),
+        tl.make_tensor_descriptor(v_ptr, [rows, HEAD], [HEAD, 1], wide),
+        tl.make_tensor_descriptor(grad_ptr, [rows, HEAD], [HEAD, 1], tall),
+        tl.make_tensor_descriptor(sums_ptr, [rows, HEAD], [HEAD, 1], tall),
+        tl.make_tensor_descriptor(k_grad_ptr, [rows, HEAD], [HEAD, 1], wide),
+        tl.make_tensor_descriptor(v_grad_ptr, [rows, HEAD], [HEAD, 1], wide),
+        lse_ptr, delta_ptr, scale, scale_log2, length, HEAD, BLOCK_M, BLOCK_N, IS_CAUSAL,
+    )  # fmt: skip
+
+
+def exact_gradients(q, k, v, grad, is_causal):
+    """The gradients of queries, keys and values, and what the forward pass leaves."""
+    scale = q.shape[-1] ** -0.5
+    logits = q @ k.swapaxes(-1, -2) * scale
+    if is_causal:
+        logits[..., np.triu(np.ones(logits.shape[-2:], np.bool_), 1)] = -np.inf
+    top = logits.max(axis=-1, keepdims=True)
+    lse = top + np.log(np.exp(logits - top).sum(axis=-1, keepdims=True))
+    p = np.exp(logits - lse)
+    delta = ((p @ v) * grad).sum(axis=-1)
+    ds = p * (grad @ v.swapaxes(-1, -2) - delta[..., None]) * scale
+    turned = ds.swapaxes(-1, -2)
+    return ds @ k, turned @ q, p.swapaxes(-1, -2) @ grad, lse[..., 0] * LOG2_E, delta
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    ("head", "blocks", "num_warps", "num_stages"),
+    [
+        (64, (64, 64), 4, 2),
+        pytest.param(64, (64, 128), 8, 3, marks=pytest.mark.slow),
+        pytest.param(128, (64, 128), 8, 2, marks=pytest.mark.slow),
+        pytest.param(128, (32, 128), 8, 2, marks=pytest.mark.slow),
+        pytest.param(64, (128, 128), 8, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_are_close_to_exact_ones(head, blocks, num_warps, num_stages, is_causal):
+    heads, length = 2, 256
+    random = np.random.default_rng(0)
+    rounded = [
+        random.standard_normal((heads, length, head)).astype(ml_dtypes.bfloat16) for _ in range(4)
+    ]
+    *exact, lse, delta = exact_gradients(*(x.astype(np.float64) for x in rounded), is_causal)
+    scale = head**-0.5
+    sums = np.zeros((heads, length, head), np.float32)
+    k_grad, v_grad = (np.zeros_like(rounded[0]) for _ in range(2))
+    values = [
+        *rounded, sums, k_grad, v_grad, lse.astype(np.float32), delta.astype(np.float32),
+        scale, scale * LOG2_E, length, heads * length,
+    ]  # fmt: skip
+    pairs = harness.run_both(
+        backward_kernel, (length // blocks[1], heads), values, num_warps=num_warps,
+        num_stages=num_stages, HEAD=head, BLOCK_M=blocks[0], BLOCK_N=blocks[1],
+        IS_CAUSAL=is_causal,
+    )  # fmt: skip
+    found = pairs[4][1] * scale, pairs[5][1], pairs[6][1]
+    for gradient, right in zip(found, exact, strict=True):
+        error = np.abs(gradient.astype(np.float64) - right).max()
+        assert error < 0.02 * np.abs(right).max()
