@@ -19,10 +19,7 @@ def place_of_tile(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROU
 @triton.jit
 def load_right(b, k, column, IS_TRANSPOSED: tl.constexpr):
     """A tile of the right operand, which lies in memory as (K, N), or transposed as (N, K)."""
-    if IS_TRANSPOSED:  # with its else: Triton types a return that follows an if by constants too
-        return tl.trans(b.load([column, k]))
-    else:
-        return b.load([k, column])
+    return tl.trans(b.load([column, k])) if IS_TRANSPOSED else b.load([k, column])
 
 
 @triton.jit
