@@ -64,10 +64,25 @@ def test_descriptors_made_of_arguments():
         assert copies(kernel) == (True, True)
         np.testing.assert_array_equal(y[:, :70], x[:, :70])
         assert not y[:, 70:].any()
-        for m, stride, rule in ((0, 72, r"sizes \[0, 70\]"), (45, 70, "stride of axis 0, 70 ele")):
-            with pytest.raises(LaunchError, match=f"move_described: `x_ptr` is copied.*{rule}"):
-                move_described[3, 3](x, y, m, 70, stride, BLOCK_M=16, BLOCK_N=32)
-        move_described[0, 3](x, y, 0, 70, 72, BLOCK_M=16, BLOCK_N=32)
+        with pytest.raises(
+            LaunchError, match=r"move_described: `x_ptr` is copied.* 0, 70 elements"
+        ):
+            move_described[3, 3](x, y, 45, 70, 70, BLOCK_M=16, BLOCK_N=32)
+        move_described[0, 3](x, y, 45, 70, 70, BLOCK_M=16, BLOCK_N=32)
+
+
+def test_arrays_without_elements():
+    block, fill = (8, 16), TensorDescriptor(np.full((8, 16), 7.0), [8, 16], [16, 1], [8, 16])
+    for shape in ((0, 40), (40, 0)):
+        empty = TensorDescriptor(np.ones((8, 48)), shape, [48, 1], block)
+        with tw.emulate("sm_90a", races=True) as emulation:
+            kernel = move[(1,)](empty, fill, FROM=(0, 0), TO=(0, 0))
+            move[(1,)](fill, empty, FROM=(0, 0), TO=(0, 0))
+        assert copies(kernel) == (True, True)
+        assert copies(emulation.launches[0][0]) == (False, False)
+        assert not fill.base.any()
+        assert (empty.base == 1).all()
+        fill.base[:] = 7
 
 
 def test_other_architectures_make_no_tensor_maps():

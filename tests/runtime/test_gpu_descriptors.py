@@ -176,13 +176,27 @@ def test_machine_code_asks_the_driver_for_the_same(fake_driver, fake_torch, rank
         assert (fake_driver.launches[-1].arguments[-1:] == maps) != is_read
 
 
-def test_empty_arrays_are_refused_and_empty_grids_are_not(matrix, fake_driver):
+def test_arrays_without_elements_have_code_without_maps(matrix, fake_driver):
+    copy, (x, _), (y, _) = make_described(), matrix(), matrix()
+    y.numbers[:] = 0
+    compiled = copy[1, 1](x, y, 13, 50, 64, BLOCK=16)
+    y.numbers[:] = -1
+    for _ in range(2):
+        assert copy[1, 1](x, y, 0, 50, 64, BLOCK=16) is not compiled  # 16 divides 0
+        copy[1, 1](x, y, 13, -5, 64, BLOCK=16)
+        assert [len(a) for a in fake_driver.launches[-1].arguments][-1] < 128
+        assert (y.numbers[13:] == -1).all()
+        assert not y.numbers[:13, :16].any()
+    assert fake_driver.calls.count("cuModuleLoadDataEx") == 4
+    with pytest.raises(LaunchError, match=r"that have elements, but its sizes are \[13, -5\]"):
+        compiled[1, 1](x, y, 13, -5, 64, 16)
+
+
+def test_strides_that_are_refused_and_empty_grids_that_are_not(matrix, fake_driver):
     copy, (x, _), (y, _) = make_described(), matrix(), matrix()
     copy[1, 1](x, y, 13, 50, 64, BLOCK=16)
     fake_driver.launches.clear()
     for _ in range(2):
-        with pytest.raises(LaunchError, match=r"copy: `x_ptr` is .* sizes \[0, 50\] are not all"):
-            copy[1, 1](x, y, 0, 50, 64, BLOCK=16)
         with pytest.raises(LaunchError, match=r"`x_ptr` .* stride of axis 0, 50 elements of fp32"):
             copy[1, 1](x, y, 13, 50, 50, BLOCK=16)
         copy[0, 1](x, y, 0, 50, 64, BLOCK=16)

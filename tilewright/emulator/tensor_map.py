@@ -111,6 +111,10 @@ def _check(
         raise EmulatorError(f"the address {address:#x} of a tensor map is no multiple of 16")
     if any(stride % 16 or stride >= 1 << 40 for stride in strides):
         raise EmulatorError(f"the strides {tuple(strides)} of a tensor map are no multiples of 16")
+    if any(not 1 <= extent <= 1 << 32 for extent in extents):
+        raise EmulatorError(
+            f"the sizes {tuple(extents)} of a tensor map are not all from 1 to 2^32"
+        )
     if any(not 1 <= extent <= 256 for extent in box):
         raise EmulatorError(f"the box {tuple(box)} of a tensor map is not within 1 to 256")
     inner = box[0] * size

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tilewright import env
+from tilewright.runtime.arguments import Argument
 from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.report import tell
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tilewright.runtime import build, compiled, gpu_build, gpu_code, gpu_kernel, machine_code
+    from tilewright.runtime import (
+        build,
+        compiled,
+        gpu_build,
+        gpu_code,
+        gpu_kernel,
+        gpu_target,
+        machine_code,
+    )
     from tilewright.runtime.request import Request
 
     Code = machine_code.MachineCode | gpu_code.GpuCode
@@ -24,9 +35,10 @@ else:
     gpu_build = Deferred("tilewright.runtime.gpu_build")
     gpu_code = Deferred("tilewright.runtime.gpu_code")
     gpu_kernel = Deferred("tilewright.runtime.gpu_kernel")
+    gpu_target = Deferred("tilewright.runtime.gpu_target")
     machine_code = Deferred("tilewright.runtime.machine_code")
 
-__all__ = ["begin_code", "code_for", "kernel_of"]
+__all__ = ["begin_code", "code_for", "kernel_of", "run_code"]
 
 
 def code_for(asked: Request) -> Code:
@@ -54,6 +66,28 @@ def kernel_of(code: Code, options: Mapping[str, Any]) -> Compiled:
     if code.request.target is None:
         return compiled.CompiledKernel(cast("machine_code.MachineCode", code), options)
     return gpu_kernel.GpuKernel(cast("gpu_code.GpuCode", code), options)
+
+
+def run_code(code: Code, grid: Extents, arguments: Sequence[Argument]) -> None:
+    """Run code on arguments that it was compiled for.
+
+    Where an array has no elements, and so no tensor map, code without these runs in its place.
+    """
+    if code.request.target is not None and all(grid):
+        of_gpu = cast("gpu_code.GpuCode", code)
+        code = of_gpu if of_gpu.fits(arguments) else _without_tensor_maps(of_gpu)
+    code.run(grid, arguments)
+
+
+def _without_tensor_maps(code: gpu_code.GpuCode) -> gpu_code.GpuCode:
+    if code.without_tensor_maps is None:
+        assert code.request.target is not None
+        gpu, options = code.request.target
+        asked = code.request.for_target(
+            gpu_target.GpuTarget(gpu, replace(options, tensor_maps=False))
+        )
+        code.without_tensor_maps = cast("gpu_code.GpuCode", code_for(asked))
+    return code.without_tensor_maps
 
 
 def _from_disk(asked: Request) -> Code | None:

@@ -7,6 +7,7 @@ tensors of the CPU; `TILEWRIGHT_EMULATE=sm_90a` does so for all kernels defined 
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,6 +178,11 @@ class EmulatedKernel:
     def hash(self) -> str:
         return self.request.hash
 
+    @functools.cached_property
+    def _without_tensor_maps(self) -> EmulatedKernel:
+        """The same without tensor maps: of an array without elements there is none."""
+        return EmulatedKernel(self.request, self.target, {**self.options, "tensor_maps": False})
+
     def run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         """Run all programs of a grid; the report is added to the emulation's."""
         passed = list(leaves(arguments))
@@ -184,8 +190,11 @@ class EmulatedKernel:
             require_memory(argument)
         if not all(grid):
             return
-        names = [argument.name for argument in passed]
-        maps = self._tensor_maps.of_launch([argument.value for argument in passed], names)
+        names, values = [a.name for a in passed], [a.value for a in passed]
+        if not self._tensor_maps.fit(values):
+            self._without_tensor_maps.run(grid, arguments, emulation)
+            return
+        maps = self._tensor_maps.of_launch(values, names)
         try:
             report = self._emulator.launch(
                 self._ptx.symbol,

@@ -39,6 +39,7 @@ class GpuCode(KernelCode):
         super().__init__(request, header)
         assert request.target is not None
         self.gpu, self.options = request.target
+        self.without_tensor_maps: GpuCode | None = None
         self.shared_bytes: int = header["shared_bytes"]
         self.threads: int = header["threads"]
         self.ptx = payload[: header["ptx_bytes"]].decode()
@@ -113,6 +114,10 @@ class GpuCode(KernelCode):
             tensor_maps=self._tensor_maps.maps,
             on_error=self._fail,
         )
+
+    def fits(self, arguments: Sequence[Argument]) -> bool:
+        """Whether there are tensor maps of all arrays: of one without elements there is none."""
+        return self._tensor_maps.fit([argument.value for argument in leaves(arguments)])
 
     def _fail(self, code: int) -> None:
         driver().check(code, f"launching {self.name}")

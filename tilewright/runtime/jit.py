@@ -190,7 +190,7 @@ class JITFunction(KernelFunction):
         if launcher is not None and launcher(*grid, *values) is not NotImplemented:
             self._remember(launcher, kernel)
         else:
-            kernel.code.run(grid, arguments)
+            codes.run_code(kernel.code, grid, arguments)
         if self._is_reported:
             kernel.code.wait()
         return kernel

@@ -60,13 +60,17 @@ class Request:
 
     def without_values(self) -> Request:
         """Return the request of any call that needs this code."""
+        return self.for_target(self.target)
+
+    def for_target(self, target: GpuTarget | None) -> Request:
+        """Return the request of any call that needs this code for a target."""
         return Request(
             self.function,
             self.specializations,
             debug=self.debug,
             checks_overflow=self.checks_overflow,
             version=self.version,
-            target=self.target,
+            target=target,
         )
 
     @functools.cached_property

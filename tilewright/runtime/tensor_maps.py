@@ -35,7 +35,6 @@ TENSOR_MAP_BYTES = 128
 L2_PROMOTION = 2
 
 _MAP_ALIGNMENT = 64
-_LARGEST_SIZE = 2**32
 _LARGEST_STRIDE = 2**40
 # Of one kernel.
 _MOST_KEPT = 256
@@ -81,6 +80,11 @@ class TensorMaps:
         self.maps, self._kernel, self._encode = tuple(maps), kernel, encode
         self._known: dict[MappedArray, bytes] = {}
 
+    def fit(self, values: Sequence[Any]) -> bool:
+        """Whether all arrays have elements: of one without any a GPU has no map."""
+        extents = [extent for tensor_map in self.maps for extent in tensor_map.sizes]
+        return all(_value(extent, values) > 0 for extent in extents)
+
     def of_launch(self, values: Sequence[Any], names: Sequence[str]) -> list[bytes]:
         """Return the maps for the values of all parameters of the kernel.
 
@@ -101,16 +105,17 @@ class TensorMaps:
         return known
 
 
-def _located(tensor_map: TensorMap, values: Sequence[Any]) -> MappedArray:
-    def value(extent: Extent) -> int:
-        return int(values[extent.number]) if isinstance(extent, Parameter) else extent
+def _value(extent: Extent, values: Sequence[Any]) -> int:
+    return int(values[extent.number]) if isinstance(extent, Parameter) else extent
 
+
+def _located(tensor_map: TensorMap, values: Sequence[Any]) -> MappedArray:
     size = tensor_map.element.itemsize
     return MappedArray(
         element_number(tensor_map.element),
         int(values[tensor_map.base]),
-        tuple(map(value, reversed(tensor_map.sizes))),
-        tuple(size * value(stride) for stride in reversed(tensor_map.strides)),
+        tuple(_value(extent, values) for extent in reversed(tensor_map.sizes)),
+        tuple(size * _value(extent, values) for extent in reversed(tensor_map.strides)),
         tensor_map.box[::-1],
         swizzle_number(tensor_map.swizzle),
         tensor_map.fills_nan,
@@ -136,11 +141,11 @@ def _check(array: MappedArray, tensor_map: TensorMap, where: str) -> None:
             f"{ALIGNMENT_BYTES} bytes",
             hint="pass the whole array, or a copy of the part",
         )
-    sizes = list(array.sizes[::-1])
-    if not all(0 < size <= _LARGEST_SIZE for size in sizes):
+    if min(array.sizes) < 1:
         raise LaunchError(
-            f"{copied}, but its sizes {sizes} are not all from 1 to 2**32",
-            hint="launch no programs for an array without elements",
+            f"{copied} by code for arrays that have elements, but its sizes are "
+            f"{list(array.sizes[::-1])}",
+            hint="let the values decide: `kernel[grid](...)`",
         )
     for axis, stride in enumerate(array.strides[::-1]):
         elements = stride // tensor_map.element.itemsize

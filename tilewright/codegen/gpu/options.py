@@ -18,7 +18,8 @@ class GpuOptions:
     `num_stages` iterations of their loads in flight. A thread has at most `maxnreg` registers
     (None: what the assembler chooses). With `launch_pdl` a kernel may start before the one ahead of
     it on its stream has ended; with `launch_cooperative_grid` all its blocks run at the same time.
-    With `enable_fp_fusion` a product and the sum it goes into are rounded once.
+    With `enable_fp_fusion` a product and the sum it goes into are rounded once. Without
+    `tensor_maps`, which the runtime decides, blocks of descriptors are copied element by element.
     """
 
     num_warps: int = 4
@@ -28,6 +29,7 @@ class GpuOptions:
     launch_pdl: bool = False
     launch_cooperative_grid: bool = False
     enable_fp_fusion: bool = True
+    tensor_maps: bool = True
 
     @property
     def block_warps(self) -> int:

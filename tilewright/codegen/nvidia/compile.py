@@ -55,10 +55,11 @@ class PtxKernel:
 
 def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS) -> Function:
     """Return an optimised function as `generate` takes it."""
+    uses_maps = target.has_tma and options.tensor_maps
     facts = functools.cache(lambda: analyze_axes(function))
 
     def keeps(op: ops.DescriptorOp) -> bool:
-        return target.has_tma and is_tensor_copy(op, function, facts())
+        return uses_maps and is_tensor_copy(op, function, facts())
 
     return prepare_for_gpu(function, target, fuses=options.enable_fp_fusion, keeps=keeps)
 
