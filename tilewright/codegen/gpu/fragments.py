@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.code import Code
+from tilewright.codegen.gpu.pairs import Pairs
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.words import to_words
 from tilewright.ir.core import Value
@@ -38,6 +39,7 @@ class Fragments:
         self, puller: Puller, value: Value, layout: LinearLayout, tile: tuple[int, int]
     ) -> None:
         self.puller, self.value, self.layout = puller, value, layout
+        self.pairs = Pairs(puller)
         self.tiles = instruction_tiles(layout, tile)
         self._words: dict[Corner, list[str]] = {}
 
@@ -52,6 +54,8 @@ class Fragments:
             self[corner]
 
     def _pack(self, registers: list[int]) -> list[str]:
+        if self.value.type.element.primitive_bitwidth == _WORD_BITS // 2:
+            return self.pairs.words(self.value, self.layout, registers)
         texts = [self.puller.pull(self.value, self.layout, r).text for r in registers]
         return packed(self.puller.code, texts, self.value.type.element)
 

@@ -15,6 +15,7 @@ class GpuMachine(Protocol):
     shared_limit: int
     has_stmatrix: bool
     has_ldmatrix: bool
+    pair_types: frozenset[str]
 
     def thread_number(self) -> str:
         """Return the number of the thread in its block."""
@@ -36,6 +37,9 @@ class GpuMachine(Protocol):
 
     def shuffle_from(self, word: str, lane: str, level: int | None = None) -> str:
         """Return the word of another lane."""
+
+    def multiply_add_pairs(self, element: str, x: str, y: str, z: str) -> str:
+        """Return x * y + z of words of two numbers of one of `pair_types`, each rounded once."""
 
     def masked_load(
         self, address: str, flag: str, word_bits: int, others: Sequence[str], hint: str = ""

@@ -148,11 +148,7 @@ class Puller:
         tile = self.tiles.get(value)
         if tile is not None:
             return self._from_tile(value, tile, layout, register)
-        resident = (
-            self.residents.get(value)
-            or self._computed_elsewhere(value, layout)
-            or self._narrowed(value, layout)
-        )
+        resident = self._resident(value, layout)
         if resident is None and goes_through_memory(value):
             return self._at_once(value, layout, register)
         if resident is None:
@@ -164,6 +160,33 @@ class Puller:
             if staged is not None:
                 return staged[register]
         return self._at_once(value, layout, register, resident)
+
+    def _resident(self, value: Value, layout: LinearLayout) -> Resident | None:
+        """Return the registers that a tile is moved from, instead of computing it."""
+        return (
+            self.residents.get(value)
+            or self._computed_elsewhere(value, layout)
+            or self._narrowed(value, layout)
+        )
+
+    def is_recipe(self, value: Value, layout: LinearLayout) -> bool:
+        """Whether pulling an element of a tile in a layout only computes with its operands'."""
+        if value in self.tiles or not self.uses.is_virtual(value) or goes_through_memory(value):
+            return False
+        return self._resident(value, layout) is None
+
+    def side_of(
+        self, value: ops.Join, layout: LinearLayout, register: int
+    ) -> tuple[Value, LinearLayout] | None:
+        """Return which of two joined tiles a register holds an element of, and in what layout.
+
+        None where that depends on the thread.
+        """
+        last = len(value.shape) - 1
+        if any(column & 1 for column in thread_columns(layout, last)):
+            return None
+        side = value.operands[register_offset(layout, last, register) & 1]
+        return side, without(layout, last)
 
     def _at_once(
         self, value: Value, layout: LinearLayout, register: int, resident: Resident | None = None
@@ -324,6 +347,9 @@ class Puller:
     def _joined(
         self, value: ops.Join, sides: tuple[Value, Value], layout: LinearLayout, register: int
     ) -> Element:
+        side = self.side_of(value, layout, register)
+        if side is not None:
+            return self.pull(*side, register)
         last = len(value.shape) - 1
         return self._either(value, sides, layout, without(layout, last), register, (last, 1))
 

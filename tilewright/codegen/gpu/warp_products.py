@@ -12,6 +12,7 @@ from typing import Protocol
 from tilewright import ops
 from tilewright.codegen.code import Code, dtype, llvm_type
 from tilewright.codegen.gpu.fragments import Corner, instruction_tiles, packed
+from tilewright.codegen.gpu.pairs import Pairs
 from tilewright.codegen.gpu.products import ProductShape, WholeTiles
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.threads import register_offset, thread_columns
@@ -160,15 +161,24 @@ class _Operand:
         self.k_axis = len(value.shape) - (1 if is_left else 2)
         self.kind = dtype(value.type.element)
         tile = (whole.rows, plan.depth) if is_left else (plan.depth, _COLUMNS)
+        self.pairs = Pairs(puller)
         self._tiles = instruction_tiles(self.whole, tile)
         self._words: dict[Corner, list[list[str]]] = {}
 
     def words(self, corner: Corner) -> list[list[str]]:
         """Return the words of each piece of a tile."""
         if corner not in self._words:
-            texts = [self._element(register) for register in self._tiles[corner]]
-            self._words[corner] = self._pieces(texts)
+            registers = self._tiles[corner]
+            if self._is_of_pairs():
+                self._words[corner] = [self.pairs.words(self.value, self.held, registers)]
+            else:
+                self._words[corner] = self._pieces([self._element(r) for r in registers])
         return self._words[corner]
+
+    def _is_of_pairs(self) -> bool:
+        """Whether a word is two elements, and none is beyond the end along k."""
+        whole_size = self.whole.output_size(f"dim{self.k_axis}")
+        return self.kind.primitive_bitwidth == 16 and whole_size == self.value.shape[self.k_axis]
 
     def _element(self, register: int) -> str:
         """Return an element, 0 beyond the end along k."""

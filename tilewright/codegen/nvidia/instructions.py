@@ -22,6 +22,7 @@ _HINTS = {
     "evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last",
     "evict_normal": ".L1::evict_normal",
 }  # fmt: skip
+_PAIRS = {"fp16": ("<2 x half>", "v2f16"), "bf16": ("<2 x bfloat>", "v2bf16")}
 _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
 
@@ -42,6 +43,7 @@ class PtxMachine(
         self.has_stmatrix = target.has_stmatrix
         self.has_ldmatrix = True
         self.has_copies = target.compute_capability >= (8, 0)
+        self.pair_types = frozenset(_PAIRS if self.has_copies else {"fp16"})
 
     # -- places -----------------------------------------------------------------------------------
 
@@ -86,6 +88,15 @@ class PtxMachine(
     def _shuffle(self, how: str, word: str, lane: str, level: int | None = None) -> str:
         arguments = f"{_EVERY_LANE}, i32 {word}, i32 {lane}, i32 31"
         return self.code.call("i32", f"llvm.nvvm.shfl.sync.{how}.i32", arguments, level)
+
+    # -- two numbers at once ----------------------------------------------------------------------
+
+    def multiply_add_pairs(self, element: str, x: str, y: str, z: str) -> str:
+        kind, suffix = _PAIRS[element]
+        pairs = [self.code.assign(f"bitcast i32 {word} to {kind}") for word in (x, y, z)]
+        arguments = ", ".join(f"{kind} {pair}" for pair in pairs)
+        result = self.code.call(kind, f"llvm.fma.{suffix}", arguments)
+        return self.code.assign(f"bitcast {kind} {result} to i32")
 
     # -- memory -----------------------------------------------------------------------------------
 

@@ -1,0 +1,134 @@
+"""Operands of products that are computed two numbers at a time."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.codegen.gpu import harness
+
+BF16 = ml_dtypes.bfloat16
+ROWS, DEPTH = 64, 32
+
+
+@tw.jit
+def integers_kernel(x_ptr, one_ptr, out_ptr, FORM: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
+    i, k = tl.arange(0, M), tl.arange(0, K)
+    x = tl.load(x_ptr + i[:, None] * K + k[None, :])
+    if FORM == "unsigned":
+        a = x
+    elif FORM == "signed":
+        a = x.to(tl.int8, bitcast=True)
+    elif FORM == "nibbles":
+        a = (x & 15).to(tl.int8) - 8
+    elif FORM == "signed nibbles":
+        a = x.to(tl.int8, bitcast=True).to(tl.int16) >> 4
+    elif FORM == "seven bits":
+        a = (x >> 1).to(tl.int16) + 100
+    one = tl.load(one_ptr + k[:, None] * K + k[None, :])
+    out = tl.dot(a.to(one.dtype), one)
+    tl.store(out_ptr + i[:, None] * K + k[None, :], out)
+
+
+def both(kernel, values, target="h100", **constants):
+    """Run a kernel that multiplies by the identity: the operand must come out to the bit."""
+    (*_, (interpreted, emulated)) = harness.run_both(
+        kernel, (1,), values, target=target, **constants
+    )
+    np.testing.assert_array_equal(emulated, interpreted)
+    return emulated
+
+
+def ptx_of(kernel, values, target, **constants):
+    function, _ = harness.lowered(kernel, values, constants)
+    return harness.compiled(function, (harness.TARGETS | harness.ARCHITECTURES)[target]).ptx
+
+
+def integer_values(dtype):
+    x = np.random.default_rng(0).permutation(np.arange(ROWS * DEPTH) % 256).astype(np.uint8)
+    return [x.reshape(ROWS, DEPTH), np.eye(DEPTH, dtype=dtype), np.zeros((ROWS, DEPTH), np.float32)]
+
+
+FORMS = ["unsigned", "signed", "nibbles", "signed nibbles", "seven bits"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("dtype", "target"),
+    [(BF16, "h100"), (BF16, "a100"), (np.float16, "h100"), (np.float16, "sm_75")],
+    ids=["bf16-h100", "bf16-a100", "fp16-h100", "fp16-sm_75"],
+)
+def test_small_integers_become_floats(dtype, target, form):
+    values = integer_values(dtype)
+    constants = {"FORM": form, "M": ROWS, "K": DEPTH}
+    both(integers_kernel, values, target, **constants)
+    if dtype is not BF16 or form != "unsigned":  # of which some take nine bits with the power
+        ptx = ptx_of(integers_kernel, values, target, **constants)
+        assert not re.search(r"cvt\.rn\.(b?f16|f32)\.[us]", ptx)
+
+
+@tw.jit
+def unpacking_kernel(x_ptr, scale_ptr, one_ptr, out_ptr, M: tl.constexpr, K: tl.constexpr):
+    i, k, half = tl.arange(0, M), tl.arange(0, K), tl.arange(0, K // 2)
+    x = tl.load(x_ptr + i[:, None] * (K // 2) + half[None, :])
+    low, high = (x & 15).to(tl.int8) - 8, (x >> 4).to(tl.int8) - 8
+    one = tl.load(one_ptr + k[:, None] * K + k[None, :])
+    scale = tl.load(scale_ptr + i)
+    weight = tl.interleave(low, high).to(one.dtype) * scale[:, None]
+    tl.store(out_ptr + i[:, None] * K + k[None, :], tl.dot(weight, one))
+
+
+def test_two_halves_of_a_byte_are_a_word():
+    generator = np.random.default_rng(1)
+    x = generator.integers(0, 256, (ROWS, DEPTH // 2), dtype=np.uint8)
+    scale = generator.standard_normal(ROWS).astype(BF16)
+    out = np.zeros((ROWS, DEPTH), np.float32)
+    values = [x, scale, np.eye(DEPTH, dtype=BF16), out]
+    both(unpacking_kernel, values, M=ROWS, K=DEPTH)
+    ptx = ptx_of(unpacking_kernel, values, "h100", M=ROWS, K=DEPTH)
+    words = ROWS * DEPTH // 128 // 2
+    assert len(re.findall(r"mul\.rn\.bf16x2|fma\.rn\.bf16x2", ptx)) >= words
+    assert "cvt.rn.bf16" not in ptx
+
+
+@tw.jit
+def arithmetic_kernel(
+    x_ptr, y_ptr, one_ptr, out_ptr, trips, FORM: tl.constexpr, M: tl.constexpr, K: tl.constexpr
+):
+    i, k = tl.arange(0, M), tl.arange(0, K)
+    at = i[:, None] * K + k[None, :]
+    total = tl.zeros((M, K), tl.float32)
+    for trip in range(trips):
+        x, y = tl.load(x_ptr + trip * M * K + at), tl.load(y_ptr + trip * M * K + at)
+        if FORM == "add":
+            a = x + y
+        elif FORM == "sub":
+            a = x - y
+        elif FORM == "mul":
+            a = x * y
+        elif FORM == "constant":
+            a = x * 0.75
+        elif FORM == "chain":
+            a = (x * y - x) + y
+        one = tl.load(one_ptr + k[:, None] * K + k[None, :])
+        total = tl.dot(a, one, total)
+    tl.store(out_ptr + at, total)
+
+
+@pytest.mark.parametrize("form", ["add", "sub", "mul", "constant", "chain"])
+@pytest.mark.parametrize("dtype", [BF16, np.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("target", ["h100", "a100"])
+def test_sums_and_products_of_pairs_round_as_those_of_numbers(dtype, target, form):
+    generator = np.random.default_rng(2)
+    shape = (ROWS, DEPTH)
+    spread = 2.0 ** generator.integers(-9, 3, (2, 2, *shape))
+    x, y = (generator.standard_normal((2, 2, *shape)) * spread).astype(dtype)
+    values = [x, y, np.eye(DEPTH, dtype=dtype), np.zeros(shape, np.float32), 2]
+    both(arithmetic_kernel, values, target, FORM=form, M=ROWS, K=DEPTH)
+    ptx = ptx_of(arithmetic_kernel, values, target, FORM=form, M=ROWS, K=DEPTH)
+    assert re.search(r"\.(b?f16x2)\s", ptx)
