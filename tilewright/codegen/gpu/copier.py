@@ -96,7 +96,7 @@ class LoopCopier:
     def start_copies(self) -> None:
         """Start the copies of one more iteration, if there is one."""
         code = self.blocks.code
-        with _aside(self.blocks.puller):
+        with _aside(self.blocks.puller), self.ring.starting():
             count = self.counter.take()
             more = code.assign(f"icmp ult i64 {count}, {self.bounds.trips}")
             self.blocks.puller.scalars[self.op.body.params[0]] = self.bounds.index(count)
@@ -149,7 +149,7 @@ class NestCopier:
     def start_copies(self) -> None:
         """Start the copies of one more inner iteration, if there is one."""
         code, kind = self.code, self.kind
-        with _aside(self.blocks.puller):
+        with _aside(self.blocks.puller), self.ring.starting():
             self._find_iteration()
             trips, count = self.trips.get(), self.count.take()
             more = code.assign(f"icmp ult i64 {count}, {trips}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from tilewright import ops
 from tilewright.codegen.code import Code
@@ -95,10 +95,14 @@ class Ring:
                 size = layout.size_bytes * self.pipeline.stages
                 ring = self.puller.shared.ring(size, layout.alignment)
                 self._spans[load] = stack.enter_context(ring)
-            if self._tensors:
+            for load in self._tensors:
+                self.puller.shared.before_access(load.base, writes=False)
+            if self._tensors and self.puller.shared.is_written:
                 self.machine.fence_async_proxy()
                 self.puller.shared.barrier()
             yield
+            for load in self._tensors:
+                self.puller.shared.before_access(load.base, writes=False)
             if self._own:
                 self.machine.wait_for_copies(0)
 
@@ -129,19 +133,19 @@ class Ring:
             self.machine.commit_copies()
 
     def _start_tensor_copies(self, full: Barriers, place: str, phase: str) -> None:
-        for load in self._tensors:
-            self.puller.shared.before_access(load.base, writes=False)
         with self.copies.by_first_thread():
-            self._await_room(place, phase)
-            barrier = full.address(place)
-            size = sum(self.layouts[load].size_bytes for load in self._tensors)
-            self.machine.expect_bytes(barrier, size)
-            for load in self._tensors:
-                tile = SharedTile(self.layouts[load], self._start(load, place))
-                self.copies.start_load(load, tile, barrier)
+            self._ask_for_tiles(full.address(place), place)
 
-    def _await_room(self, place: str, phase: str) -> None:
-        """Wait until a place may be written."""
+    def _ask_for_tiles(self, barrier: str, place: str) -> None:
+        size = sum(self.layouts[load].size_bytes for load in self._tensors)
+        self.machine.expect_bytes(barrier, size)
+        for load in self._tensors:
+            tile = SharedTile(self.layouts[load], self._start(load, place))
+            self.copies.start_load(load, tile, barrier)
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Inside, what starts copies is written for those threads that do."""
+        return nullcontext()
 
     def _start(self, load: CopiedLoad, place: str) -> str:
         offset = self.code.assign(f"mul i32 {place}, {self.layouts[load].size_bytes}")
@@ -208,8 +212,12 @@ class FlowingRing(Ring):
     def ahead(self) -> int:
         return self.pipeline.stages - (self.pipeline.deferred is not None)
 
-    def _await_room(self, place: str, phase: str) -> None:
+    def starting(self) -> AbstractContextManager[None]:
+        return self.copies.by_first_thread()
+
+    def _start_tensor_copies(self, full: Barriers, place: str, phase: str) -> None:
         self.machine.await_phase(self._empty.address(place), phase)
+        self._ask_for_tiles(full.address(place), place)
 
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Nobody waits for anybody."""

@@ -82,6 +82,7 @@ class Shared:
         self.code, self.machine = code, machine
         self.size_bytes = 0
         self._pending = _Pending()
+        self.is_written = False  # whether threads may have written to it themselves
         self._held: list[Span] = []
         self._rings: list[Span] = []
         self.writes_by_copies = False  # whether copies to the user's memory may still run
@@ -105,6 +106,7 @@ class Shared:
             span = self._first_gap(size, alignment)
         self._pending.spans.append(span)
         self.size_bytes = max(self.size_bytes, span.end)
+        self.is_written = True
         return span
 
     def _first_gap(self, size: int, alignment: int) -> Span:
@@ -117,7 +119,9 @@ class Shared:
     @contextmanager
     def ring(self, size: int, alignment: int) -> Iterator[Span]:
         """Keep bytes for a loop inside, whose code orders the accesses to them itself."""
+        written = self.is_written
         span = self.reserve(size, alignment)
+        self.is_written = written
         self._pending.spans.remove(span)
         self._rings.append(span)
         yield span
@@ -205,8 +209,10 @@ class Shared:
     def begin_iteration(self, *, copies: bool) -> None:
         """Begin the body of the loop; `copies` says whether it copies to the user's memory.
 
-        Then the copies of the iteration before may still run, and read.
+        Then the copies of the iteration before may still run, and read, and threads have written
+        to shared memory.
         """
+        self.is_written = True
         self.writes_by_copies |= copies
         self._copies_before |= copies
 

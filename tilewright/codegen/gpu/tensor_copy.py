@@ -67,6 +67,9 @@ class TensorMachine(CopyMachine, Protocol):
     def publish_barriers(self) -> None:
         """Let new barriers be seen by copies."""
 
+    def prefetch_tensor_map(self, tensor_map: str) -> None:
+        """Let a tensor map be at hand for the copies to come."""
+
     def expect_bytes(self, barrier: str, count: int) -> None:
         """Let a barrier complete when so many more bytes have arrived."""
 
@@ -245,6 +248,8 @@ class TensorCopies:
                     barrier = Barriers(self.code, number).address()
                     self.machine.start_barrier(barrier, arrivals)
                 self.machine.publish_barriers()
+                for number in range(len(self.maps)):
+                    self.machine.prefetch_tensor_map(f"%map{number}")
             self.machine.barrier()
 
     # -- stores -----------------------------------------------------------------------------------

@@ -49,6 +49,9 @@ class AsynchronousInstructions:
             "void", "llvm.nvvm.mbarrier.init.shared", f"ptr addrspace(3) {barrier}, i32 {arrivals}"
         )
 
+    def prefetch_tensor_map(self, tensor_map: str) -> None:
+        self.code.call("void", "llvm.nvvm.prefetch.tensormap", f"ptr {tensor_map}")
+
     def arrive_by_warp(self, barrier: str) -> None:
         lane = self.code.call("i32", "llvm.nvvm.read.ptx.sreg.laneid", "", 0)
         first = self.code.assign(f"icmp eq i32 {lane}, 0", 0)
