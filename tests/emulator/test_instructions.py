@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ptx_device import Device
 from ptx_instruction_set import all_snippets
-from ptx_snippets import assemble, inputs_of, module, run
+from ptx_snippets import assemble, inputs_of, module, run, snippet
 
 from tilewright.emulator import Emulator
 from tilewright.emulator.floats import fma64
@@ -74,6 +74,23 @@ def test_a_device_agrees():
                 for i in np.flatnonzero(~good)[:3]
             ]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+MIXED = [  # only for sm_100, so not among the others
+    snippet("fma.rn.f32.f16 d, a, b, c;", "f2 f2 f4", "f4", lambda a, b, c: a.astype("f4") * b + c),
+    snippet("add.rn.f32.f16 d, a, b;", "f2 f4", "f4", lambda a, b: a + b),
+    snippet("sub.rn.f32.f16 d, a, b;", "f2 f4", "f4", lambda a, b: a - b),
+    snippet("sub.rn.f32.bf16 d, a, b;", "bfloat16 f4", "f4", lambda a, b: a.astype("f4") - b),
+]
+
+
+@pytest.mark.parametrize("item", MIXED, ids=lambda item: item.name)
+def test_sums_of_numbers_of_two_types(item):
+    inputs = [np.linspace(-3, 5, 128).astype(kind) for kind in item.inputs]
+    with np.errstate(all="ignore"):
+        expected = item.oracle(*inputs)
+    actual = run(item, inputs, Emulator(module([item])), "s0")
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_fused_multiply_adds_of_fp64_are_rounded_once():

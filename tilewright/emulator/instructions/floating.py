@@ -77,6 +77,27 @@ def _bind(
     return step
 
 
+def _narrow_operands(instruction: Instruction) -> str:
+    """Return the type of all sources but the last, where they are narrower than the result."""
+    types = [m for m in instruction.modifiers if m in {"f32", "f16", "bf16"}]
+    return types[1] if len(types) == 2 and types[0] == "f32" else ""
+
+
+def _bind_mixed(binder: Binder, instruction: Instruction, narrow: str, compute: _Function) -> Step:
+    """Make a step of a function on float32 values, all but the last of which come narrower."""
+    out = binder.target(instruction.operands[0], "f32").view(np.float32)
+    *first, last = instruction.operands[1:]
+    bits = [np.asarray(binder.value(operand, narrow)).view(np.uint16) for operand in first]
+    addend = np.asarray(binder.value(last, "f32")).view(np.float32)
+    finished = _finish(instruction, compute)
+
+    def step(group: Group) -> None:
+        wide = [decode(x, narrow).astype(np.float32) for x in bits]
+        np.copyto(out, finished(*wide, addend), where=group.where)
+
+    return step
+
+
 def _finish(instruction: Instruction, compute: _Function) -> _Function:
     """Add flushing, saturation, relu and the canonical NaN to a function on float32 values."""
     flushes, saturates = instruction.has("ftz"), instruction.has("sat")
@@ -177,6 +198,8 @@ def arithmetic(binder: Binder, instruction: Instruction) -> Step:
         if lane == "f64":
             return _bind(binder, instruction, extreme)
         return _bind(binder, instruction, _finish(instruction, extreme))
+    if narrow := _narrow_operands(instruction):
+        return _bind_mixed(binder, instruction, narrow, _DIRECT[name])
     return _bind(binder, instruction, _rounded(name, lane, instruction))
 
 
@@ -234,6 +257,8 @@ def _directed64(name: str, mode: str, x: Array, y: Array) -> Array:
 @opcode("fma")
 def fused(binder: Binder, instruction: Instruction, pc: int) -> Step:
     """Make the step of a fused multiply-add."""
+    if narrow := _narrow_operands(instruction):
+        return _bind_mixed(binder, instruction, narrow, fma32)
     lane, _ = _lane_type(instruction.type)
     mode = _mode(instruction)
     if lane in {"f16", "bf16"}:
