@@ -35,21 +35,26 @@ import torch  # noqa: E402 - the path comes first
 
 from benchmarks.gpu_costs import COSTS, Cost  # noqa: E402
 from benchmarks.measure import compile_row  # noqa: E402
-from benchmarks.report import plot, shown, table  # noqa: E402
+from benchmarks.report import plot, shown, summary, table  # noqa: E402
 from benchmarks.systems import TILEWRIGHT, TRITON, installed  # noqa: E402
 from benchmarks.workloads.table import Row, all_rows  # noqa: E402
 
 SECONDS, QUICK_SECONDS = 1.5, 0.3  # to time a row for
 SETS, QUICK_SETS = 3, 1
+QUICK_CONFIGS = 3  # as many configurations are tried at most
 LONGEST_STEP = 120.0  # seconds without a word from the measuring process: a kernel hangs
 
 
 class Measuring:
     """The process that measures; another is started where one was lost."""
 
-    def __init__(self, rows: Sequence[Row], *, seconds: float, sets: int, deadline: float) -> None:
+    def __init__(self, rows: Sequence[Row], *, is_quick: bool, deadline: float) -> None:
         self.pending: list[tuple[str, list[str]]] = [(row.name, []) for row in rows]
-        self.settings = {"seconds": seconds, "sets": sets}
+        self.settings = {
+            "seconds": QUICK_SECONDS if is_quick else SECONDS,
+            "sets": QUICK_SETS if is_quick else SETS,
+            "most_configs": most_configs(is_quick),
+        }
         self.deadline = deadline
         self.failures: dict[tuple[str, str], str] = {}
 
@@ -109,6 +114,10 @@ class Measuring:
         return result
 
 
+def most_configs(is_quick: bool) -> int | None:
+    return QUICK_CONFIGS if is_quick else None
+
+
 def paid(costs: Sequence[Cost], deadline: float) -> Iterator[dict[str, Any]]:
     """The figures of what is paid besides computing, as far as there is time."""
     for group in COSTS:
@@ -132,13 +141,15 @@ def forward(stream: Any, messages: queue.Queue[dict[str, Any] | None]) -> None:
     messages.put(None)
 
 
-def compile_ahead(rows: Sequence[Row], jobs: int, deadline: float) -> None:
+def compile_ahead(rows: Sequence[Row], jobs: int, most: int | None, deadline: float) -> None:
     """Fill the systems' disk caches, many kernels at a time, in at most half of the time."""
     packages = [system.package for system in installed()]
     spawning = multiprocessing.get_context("spawn")  # the GPU's driver does not survive a fork
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawning) as pool:
         tasks = [
-            pool.submit(compile_row, row.name, package) for row in rows for package in packages
+            pool.submit(compile_row, row.name, package, most)
+            for row in rows
+            for package in packages
         ]
         patience = max(0.0, deadline - time.monotonic()) / 2
         done, late = concurrent.futures.wait(tasks, timeout=patience)
@@ -172,7 +183,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="REGEX", help="rows whose name matches")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    parser.add_argument("--quick", action="store_true", help="one set of inputs, few rounds")
+    parser.add_argument(
+        "--quick", action="store_true", help="one set of inputs, few rounds, few configurations"
+    )
     parser.add_argument("--budget", type=float, default=3600, metavar="SECONDS", help="stop then")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count(), help="to compile ahead; 0 leaves that out"
@@ -209,20 +222,15 @@ def main() -> None:
     }
     print(", ".join(f"{key} {value}" for key, value in facts.items()), end="\n\n", flush=True)
     if options.jobs and rows:
-        compile_ahead(rows, options.jobs, deadline)
-    measuring = Measuring(
-        rows,
-        seconds=QUICK_SECONDS if options.quick else SECONDS,
-        sets=QUICK_SETS if options.quick else SETS,
-        deadline=deadline,
-    )
+        compile_ahead(rows, options.jobs, most_configs(options.quick), deadline)
+    measuring = Measuring(rows, is_quick=options.quick, deadline=deadline)
     results = []
     for result in itertools.chain(measuring.results(), paid(costs, deadline)):
         say(report_line(result))
         results.append(result)
         if options.json:
             write_json(options.json, results, facts)
-    print(table(results))
+    print(table(results), summary(results), sep="\n\n")
     if measuring.pending:
         say(f"no time for {', '.join(name for name, _ in measuring.pending)}")
     if options.plot and results:

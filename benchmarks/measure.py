@@ -46,9 +46,10 @@ class Side:
 class Measurement:
     """One row, on this process's GPU."""
 
-    def __init__(self, row: Row, *, sets: int) -> None:
+    def __init__(self, row: Row, *, sets: int, most_configs: int | None) -> None:
         torch.manual_seed(SEED)
         self.row, self.workload = row, row.workload
+        self.configs = row.workload.configs[:most_configs]
         self.inputs = [self.workload.inputs(DEVICE) for _ in range(sets)]
         self.outputs = [self.workload.outputs(inputs) for inputs in self.inputs]
         self.right = self.workload.reference(self.inputs[0])
@@ -57,7 +58,7 @@ class Measurement:
         """Check and time each configuration, and keep the fastest that is right."""
         side = Side(system.package)
         best_ms = float("inf")
-        for config in self.workload.configs:
+        for config in self.configs:
             trial = self.trial(system, config)
             side.found["tried"].append(trial)
             if trial["failure"]:
@@ -151,10 +152,12 @@ def host_seconds(run: Callable[[int], Any]) -> float:
     return min(times)
 
 
-def measure(row: Row, systems: Sequence[System], *, seconds: float, sets: int) -> dict[str, Any]:
+def measure(
+    row: Row, systems: Sequence[System], *, seconds: float, sets: int, most_configs: int | None
+) -> dict[str, Any]:
     """All figures of a row."""
     say(begins=row.name, side="inputs")
-    measurement = Measurement(row, sets=sets)
+    measurement = Measurement(row, sets=sets, most_configs=most_configs)
     sides = []
     for system in systems:
         say(begins=row.name, side=system.package)
@@ -194,7 +197,7 @@ def find_row(name: str) -> Row:
     return next(row for row in all_rows() if row.name == name)
 
 
-def compile_row(name: str, package: str) -> str:
+def compile_row(name: str, package: str, most_configs: int | None) -> str:
     """Compile a row's kernels for a system, for the disk cache; return what went wrong."""
     workload = find_row(name).workload
     system = System(package).compiling()
@@ -204,7 +207,7 @@ def compile_row(name: str, package: str) -> str:
         inputs = workload.inputs("meta")
         inputs = tuple(torch.empty_like(array, device=device) for array in inputs)
         outputs = workload.outputs(inputs)
-        for config in workload.configs:
+        for config in workload.configs[:most_configs]:
             workload.launch(system, config, inputs, outputs)
     except Exception as error:  # noqa: BLE001 - measuring meets it again, and reports it
         return f"{type(error).__name__}: {error}"
@@ -212,9 +215,10 @@ def compile_row(name: str, package: str) -> str:
 
 
 def main(job: dict[str, Any]) -> None:
+    settings = {key: job[key] for key in ("seconds", "sets", "most_configs")}
     for name, left_out in job["rows"]:
         systems = [system for system in installed() if system.package not in left_out]
-        result = measure(find_row(name), systems, seconds=job["seconds"], sets=job["sets"])
+        result = measure(find_row(name), systems, **settings)
         say(row=result)
         torch.cuda.empty_cache()
 

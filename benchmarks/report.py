@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.systems import LIBRARY, TILEWRIGHT, TRITON
 
-__all__ = ["aligned", "mark", "plot", "ratio", "shown", "table"]
+__all__ = ["aligned", "mark", "plot", "ratio", "shown", "summary", "table"]
 
 EQUAL = 0.02  # figures less apart than this count as equal
 
@@ -66,6 +67,23 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             ]
         )
     return aligned(lines)
+
+
+def summary(results: Sequence[Mapping[str, Any]]) -> str:
+    """How many rows meet their goal, and the geometric mean of the ratios."""
+    others = {result["name"]: result for result in results}
+    marks = [mark(result, others) for result in results]
+    counts = {
+        "ok": marks.count("ok"),
+        "equal": marks.count("equal"),
+        "under": sum(found.startswith(("under", "over")) for found in marks),
+        "failing": marks.count("fails"),
+    }
+    parts = [f"{count} {name}" for name, count in counts.items()]
+    ratios = [found for result in results if (found := ratio(result)) is not None]
+    if ratios:
+        parts.append(f"geometric mean of ours/Triton {statistics.geometric_mean(ratios):.2f}x")
+    return ", ".join(parts)
 
 
 def cell(result: Mapping[str, Any], side: str) -> str:

@@ -64,7 +64,10 @@ def attention_kernel(
     BLOCK_N: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
 ):
-    """`BLOCK_M` queries of the head `program_id(1)`; operands are tensor descriptors."""
+    """`BLOCK_M` queries of the head `program_id(1)`; operands are tensor descriptors.
+
+    `IS_CAUSAL` needs a `BLOCK_M` that is a multiple of `BLOCK_N`.
+    """
     # Causal: the programs with the most keys come first, so that none of them is the last.
     block = tl.program_id(0)
     if IS_CAUSAL:

@@ -1,8 +1,9 @@
 """The backward pass of attention in one go over the logits: Dao, "FlashAttention-2", 2023.
 
-Arrays are (batch * heads * length, HEAD), contiguous, and `length` is a multiple of the blocks. The
-gradient of the queries is summed in fp32 by all programs that have a part of it. `lse` is that of
-the forward pass, in base 2.
+Arrays are (batch * heads * length, HEAD), contiguous, and `length` is a multiple of the blocks.
+`lse`, that of the forward pass in base 2, and `delta` are (batch * heads, length). The gradient of
+the queries is summed in fp32 by all programs that have a part of it, with `IS_TRANSPOSED` as
+(batch * heads * HEAD, length): then no tile is transposed on the way to a product.
 """
 
 import triton
@@ -23,10 +24,26 @@ def prepare_kernel(
 
 
 @triton.jit
-def finish_kernel(query_sums_ptr, query_grad_ptr, scale, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    grad = tl.load(query_sums_ptr + at) * scale
-    tl.store(query_grad_ptr + at, grad.to(query_grad_ptr.dtype.element_ty))
+def finish_kernel(
+    query_sums_ptr,
+    query_grad_ptr,
+    scale,
+    length,
+    HEAD: tl.constexpr,
+    BLOCK: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
+):
+    """Scale and round the sums of `BLOCK` queries of the head `program_id(1)`."""
+    head = tl.program_id(1).to(tl.int64)
+    query = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    feature = tl.arange(0, HEAD)
+    at = (head * length + query)[:, None] * HEAD + feature[None, :]
+    if IS_TRANSPOSED:
+        at_sums = (head * HEAD + feature)[:, None] * length + query[None, :]
+        sums = tl.trans(tl.load(query_sums_ptr + at_sums))
+    else:
+        sums = tl.load(query_sums_ptr + at)
+    tl.store(query_grad_ptr + at, (sums * scale).to(query_grad_ptr.dtype.element_ty))
 
 
 @triton.jit
@@ -38,35 +55,40 @@ def go_over_queries(
     q,
     grad,
     query_sums,
-    lse_ptr,
-    delta_ptr,
+    lse,
+    delta,
     scale_log2,
     head,
+    length,
     first_key,
     start,
     end,
+    HEAD: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_MASKED: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
 ):
     """Add to the gradients what the queries from `start` to `end` contribute."""
     for first in tl.range(start, end, BLOCK_M):
-        query = first + tl.arange(0, BLOCK_M)
-        queries = q.load([head + first, 0])
-        lse = tl.load(lse_ptr + head + query)
+        row = head * length + first
+        queries = q.load([row, 0])
         # Keys along the first axis: p and dp are then left operands of the next products.
         logits = tl.dot(keys, tl.trans(queries))
-        p = tl.exp2(logits * scale_log2 - lse[None, :])
+        p = tl.exp2(logits * scale_log2 - lse.load([head, first]))
         if IS_MASKED:
+            query = first + tl.arange(0, BLOCK_M)
             key = first_key + tl.arange(0, BLOCK_N)
             p = tl.where(query[None, :] >= key[:, None], p, 0.0)
-        out_grad = grad.load([head + first, 0])
+        out_grad = grad.load([row, 0])
         value_grad = tl.dot(p.to(out_grad.dtype), out_grad, value_grad)
-        delta = tl.load(delta_ptr + head + query)
         p_grad = tl.dot(values, tl.trans(out_grad))
-        logits_grad = (p * (p_grad - delta[None, :])).to(queries.dtype)
+        logits_grad = (p * (p_grad - delta.load([head, first]))).to(queries.dtype)
         key_grad = tl.dot(logits_grad, queries, key_grad)
-        query_sums.atomic_add([head + first, 0], tl.dot(tl.trans(logits_grad), keys))
+        if IS_TRANSPOSED:
+            query_sums.atomic_add([head * HEAD, first], tl.dot(tl.trans(keys), logits_grad))
+        else:
+            query_sums.atomic_add([row, 0], tl.dot(tl.trans(logits_grad), keys))
     return key_grad, value_grad
 
 
@@ -79,8 +101,8 @@ def attention_backward_kernel(
     query_sums,
     k_grad,
     v_grad,
-    lse_ptr,
-    delta_ptr,
+    lse,
+    delta,
     scale,
     scale_log2,
     length,
@@ -88,12 +110,17 @@ def attention_backward_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
 ):
-    """`BLOCK_N` keys of the head `program_id(1)`; operands but the last are descriptors."""
+    """`BLOCK_N` keys of the head `program_id(1)`; operands but numbers are descriptors.
+
+    `IS_CAUSAL` needs a `BLOCK_N` that is a multiple of `BLOCK_M`.
+    """
     first_key = tl.program_id(0) * BLOCK_N
-    head = tl.program_id(1) * length
-    keys = k.load([head + first_key, 0])
-    values = v.load([head + first_key, 0])
+    head = tl.program_id(1)
+    key_row = head * length + first_key
+    keys = k.load([key_row, 0])
+    values = v.load([key_row, 0])
     key_grad = tl.zeros((BLOCK_N, HEAD), tl.float32)
     value_grad = tl.zeros((BLOCK_N, HEAD), tl.float32)
     start = 0
@@ -107,16 +134,19 @@ def attention_backward_kernel(
             q,
             grad,
             query_sums,
-            lse_ptr,
-            delta_ptr,
+            lse,
+            delta,
             scale_log2,
             head,
+            length,
             first_key,
             first_key,
             start,
+            HEAD,
             BLOCK_M,
             BLOCK_N,
             True,
+            IS_TRANSPOSED,
         )
     key_grad, value_grad = go_over_queries(
         keys,
@@ -126,16 +156,19 @@ def attention_backward_kernel(
         q,
         grad,
         query_sums,
-        lse_ptr,
-        delta_ptr,
+        lse,
+        delta,
         scale_log2,
         head,
+        length,
         first_key,
         start,
         length,
+        HEAD,
         BLOCK_M,
         BLOCK_N,
         False,
+        IS_TRANSPOSED,
     )
-    k_grad.store([head + first_key, 0], (key_grad * scale).to(k_grad.dtype))
-    v_grad.store([head + first_key, 0], value_grad.to(v_grad.dtype))
+    k_grad.store([key_row, 0], (key_grad * scale).to(k_grad.dtype))
+    v_grad.store([key_row, 0], value_grad.to(v_grad.dtype))

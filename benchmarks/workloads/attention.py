@@ -19,6 +19,28 @@ TINY = torch.finfo(torch.float32).tiny
 CHECKED_HEADS = 2  # the logits of a head are large
 
 
+# By the size of a head: heights, widths, warps and stages, the likeliest first.
+TILES = {
+    64: (
+        *((128, 64, 8, 3), (128, 64, 4, 4), (128, 128, 8, 3)),
+        *((128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 4)),
+        *((128, 128, 8, 2), (64, 64, 4, 3)),
+    ),
+    128: (
+        *((128, 128, 8, 2), (128, 128, 8, 3), (128, 64, 8, 3)),
+        *((128, 64, 8, 2), (128, 64, 8, 4), (128, 64, 4, 3), (64, 64, 4, 3), (64, 64, 4, 2)),
+    ),
+}
+BACKWARD_TILES = {
+    64: ((64, 128, 8, 2), (64, 64, 4, 2), (128, 128, 8, 2), (64, 128, 8, 3), (64, 64, 4, 3)),
+    128: ((64, 128, 8, 2), (64, 128, 8, 3), (32, 64, 4, 3), (32, 128, 8, 3), (64, 64, 4, 2)),
+}
+
+
+def config_of(height: int, width: int, warps: int, stages: int) -> dict[str, Any]:
+    return {"BLOCK_M": height, "BLOCK_N": width, "num_warps": warps, "num_stages": stages}
+
+
 @dataclass(frozen=True)
 class Attention(Workload):
     """bf16, (batch, heads, length, head), with descriptors."""
@@ -34,14 +56,7 @@ class Attention(Workload):
 
     @property
     def configs(self) -> Sequence[Config]:
-        tiles = {
-            64: ((128, 128, 8, 3), (128, 64, 4, 4), (128, 64, 8, 3)),
-            128: ((128, 128, 8, 2), (128, 64, 8, 3), (128, 128, 8, 3)),
-        }
-        return [
-            {"BLOCK_M": m, "BLOCK_N": n, "num_warps": warps, "num_stages": stages}
-            for m, n, warps, stages in tiles[self.head]
-        ]
+        return [config_of(*tile) for tile in TILES[self.head]]
 
     @property
     def amount(self) -> float:
@@ -139,13 +154,10 @@ class AttentionBackward(Attention):
 
     @property
     def configs(self) -> Sequence[Config]:
-        tiles = {
-            64: ((64, 128, 8, 2), (64, 128, 8, 3), (128, 128, 8, 2)),
-            128: ((64, 128, 8, 2), (64, 64, 4, 2), (32, 128, 8, 2), (64, 128, 8, 3)),
-        }
         return [
-            {"BLOCK_M": m, "BLOCK_N": n, "num_warps": warps, "num_stages": stages}
-            for m, n, warps, stages in tiles[self.head]
+            {**config_of(*tile), "IS_TRANSPOSED": is_transposed}
+            for tile in BACKWARD_TILES[self.head]
+            for is_transposed in (True, False)
         ]
 
     @property
@@ -179,30 +191,39 @@ class AttentionBackward(Attention):
         q, k, v, out, grad, lse = inputs
         q_grad, k_grad, v_grad, delta, sums = outputs
         rows, scale = lse.numel(), 1 / math.sqrt(self.head)
-        tall, wide = (config["BLOCK_M"], self.head), (config["BLOCK_N"], self.head)
-        arrays = (q, k, v, grad, sums, k_grad, v_grad)
-        blocks = (tall, wide, wide, tall, tall, wide, wide)
+        is_transposed = config["IS_TRANSPOSED"]
+        height, head = config["BLOCK_M"], self.head
+        tall, wide, flat = (height, head), (config["BLOCK_N"], head), (1, height)
+        summed = sums.view(-1, self.length if is_transposed else head)
+        by_head = (lse.view(-1, self.length), delta.view(-1, self.length))
+        arrays = (*(x.view(-1, head) for x in (q, k, v, grad)), summed)
+        arrays = (*arrays, k_grad.view(-1, head), v_grad.view(-1, head), *by_head)
+        sums_block = (head, height) if is_transposed else tall
+        blocks = (tall, wide, wide, tall, sums_block, wide, wide, flat, flat)
         system.run(
             "attention_backward.prepare_kernel",
             (cdiv(rows, 64),),
             *(out, grad, delta, sums),
-            HEAD=self.head,
+            HEAD=head,
             BLOCK=64,
         )
         system.run(
             "attention_backward.attention_backward_kernel",
             (cdiv(self.length, config["BLOCK_N"]), self.batch * self.heads),
-            *(
-                system.descriptor(array.view(-1, self.head), block)
-                for array, block in zip(arrays, blocks, strict=True)
-            ),
-            *(lse, delta, scale, scale * LOG2_E, self.length),
-            HEAD=self.head,
+            *map(system.descriptor, arrays, blocks),
+            *(scale, scale * LOG2_E, self.length),
+            HEAD=head,
             IS_CAUSAL=self.is_causal,
             **config,
         )
-        grid = (cdiv(sums.numel(), 2048),)
-        system.run("attention_backward.finish_kernel", grid, sums, q_grad, scale, BLOCK=2048)
+        system.run(
+            "attention_backward.finish_kernel",
+            (cdiv(self.length, 64), self.batch * self.heads),
+            *(sums, q_grad, scale, self.length),
+            HEAD=head,
+            BLOCK=64,
+            IS_TRANSPOSED=is_transposed,
+        )
 
     def sample(self, outputs: Tensors) -> Tensors:
         return super().sample(outputs[:3])

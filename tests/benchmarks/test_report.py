@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks import gpu
-from benchmarks.report import mark, table
+from benchmarks.report import mark, summary, table
 from benchmarks.workloads.table import all_rows
 
 
@@ -58,6 +58,19 @@ def test_table():
     assert lines[3].split() == ["b", "wrong", "7.25", "-", "GB/s", "1.00x", "fails"]
 
 
+def test_summary():
+    found = [
+        result("a", ours=400, theirs=100),
+        result("b", ours=100, theirs=101),
+        result("c", ours=50, theirs=200),
+        {**result("d", ours=4.0), "is_cost": True, "limit": 3.0},
+        result("e", theirs=100),
+    ]
+    expected = "1 ok, 1 equal, 2 under, 1 failing, geometric mean of ours/Triton 1.00x"
+    assert summary(found) == expected
+    assert summary([]) == "0 ok, 0 equal, 0 under, 0 failing"
+
+
 # What stands in for `benchmarks.measure`: it ends in the middle of the second row.
 ENDS = """
 import json, sys
@@ -80,7 +93,7 @@ def test_a_lost_process_costs_one_side_of_one_row(monkeypatch):
         return start([sys.executable, "-c", script, command[-1]], **settings)
 
     monkeypatch.setattr(gpu.subprocess, "Popen", popen)
-    measuring = gpu.Measuring(rows, seconds=1, sets=1, deadline=float("inf"))
+    measuring = gpu.Measuring(rows, is_quick=True, deadline=float("inf"))
     results = list(measuring.results())
     assert [found["name"] for found in results] == [row.name for row in rows]
     assert results[1]["sides"] == {"tilewright": {"failure": "ended with status 7", "tried": []}}
