@@ -120,6 +120,55 @@ def test_addresses_that_are_loaded_themselves(target):
 
 
 @tw.jit
+def narrow_kernel(
+    a_ptr, b_ptr, scale_ptr, c_ptr, pitch, b_pitch, trips,
+    ROWS: tl.constexpr, DEPTH: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    i, j, k = tl.arange(0, ROWS), tl.arange(0, ROWS), tl.arange(0, DEPTH)
+    acc = tl.zeros((ROWS, ROWS), tl.float32)
+    for step in range(trips):
+        a = tl.load(a_ptr + i[:, None] * pitch + step * DEPTH + k[None, :])
+        b = tl.load(b_ptr + (step * DEPTH + k[:, None]) * b_pitch + j[None, :])
+        if SCALED:
+            a *= tl.load(scale_ptr + i * trips + step, mask=i < ROWS - 3, other=2.0)[:, None]
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + i[:, None] * ROWS + j[None, :], acc)
+
+
+def narrow_values(trips, more=0, rows=64, depth=32):
+    """A matrix whose rows begin anywhere, so that no copy of several of its elements is aligned.
+
+    Nor of the other one, where its rows have one element `more`.
+    """
+    pitch = trips * depth + 1
+    a = small_integers((rows, pitch), BF16, 0)
+    b = small_integers((trips * depth, rows + more), BF16, 1)
+    scale = small_integers((rows, trips), BF16, 2)
+    return [a, b, scale, np.zeros((rows, rows), np.float32), pitch, rows + more, trips]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("num_stages", [2, 3, 4])
+@pytest.mark.parametrize("trips", [1, 2, 6])
+@pytest.mark.parametrize(("scaled", "more"), [(False, 0), (True, 0), (False, 1)])
+def test_loads_without_a_copy_pass_by_registers(target, num_stages, trips, scaled, more):
+    values = narrow_values(trips, more)
+    options = {"ROWS": 64, "DEPTH": 32, "SCALED": scaled}
+    pairs = harness.run_both(
+        narrow_kernel, (1,), values, target=target, num_stages=num_stages, **options
+    )
+    interpreted, emulated = pairs[3]
+    np.testing.assert_array_equal(emulated, interpreted)
+
+
+def test_all_threads_meet_once_in_an_iteration_whose_loads_pass_by_registers():
+    ptx = ptx_of(narrow_kernel, narrow_values(4), ROWS=64, DEPTH=32, SCALED=True)
+    body = ptx[: ptx.rindex("wgmma.wait_group")].rpartition("cp.async.wait_group")[2]
+    assert body.count("bar.sync") == 1
+    assert "ld.global.b16" in body
+
+
+@tw.jit
 def feedback_kernel(a_ptr, b_ptr, count, SIDE: tl.constexpr):
     i = tl.arange(0, SIDE)
     place = i[:, None] * SIDE + i[None, :]

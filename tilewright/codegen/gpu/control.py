@@ -247,6 +247,7 @@ _NOTHING = _Copies(None, _nothing)
 def _started(ring: Ring, start: Callable[[], None]) -> _Copies:
     """Start the copies of the first iterations."""
     for _ in range(ring.ahead):
+        ring.store_held()
         start()
     return _Copies(ring, start)
 

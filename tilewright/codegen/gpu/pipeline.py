@@ -10,7 +10,7 @@ computes them is written a second time, over carried values that run ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright import ops
@@ -21,11 +21,14 @@ from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import moved_bits
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Op, Param, Value
+from tilewright.layout import register_copies
 from tilewright.ops.memory import pointee
 
 __all__ = ["CopiedLoad", "Nest", "Pipeline", "Stages", "copied_memory", "nest_of", "pipeline_of"]
 
 _SMALLEST_COPY_BYTES = 4
+_WORD_BITS = 32
+_MOST_HELD_WORDS = 32  # in a thread
 CopiedLoad = ops.Load | ops.DescriptorLoad
 
 
@@ -33,10 +36,11 @@ CopiedLoad = ops.Load | ops.DescriptorLoad
 class Pipeline:
     """What to copy ahead, and what computing the addresses takes.
 
-    `stages` is the number of tiles of each load that are in shared memory at once. `ahead` are the
-    ops of the body that the addresses need, in order; `carried` the numbers of the carried values
-    that they need. `deferred` is a product that may still run while the next iteration begins;
-    copies then start at the end of an iteration, when the one before it has ended.
+    `stages` is the number of tiles of each load that are in shared memory at once. Those of the
+    loads that are `held` pass by registers, as no copy makes them. `ahead` are the ops of the body
+    that the addresses need, in order; `carried` the numbers of the carried values that they need.
+    `deferred` is a product that may still run while the next iteration begins; copies then start at
+    the end of an iteration, when the one before it has ended.
     """
 
     stages: int
@@ -44,6 +48,7 @@ class Pipeline:
     ahead: tuple[Op, ...]
     carried: tuple[int, ...]
     deferred: ops.Dot | None = None
+    held: tuple[ops.Load, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,28 +73,27 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) ->
     products = [inner for inner in op.body.ops if isinstance(inner, ops.Dot)]
     fed = {load for dot in products for load in _loads_of((dot.a, dot.b), uses)}
     written = list(_written(op))
-    found: list[CopiedLoad] = []
-    ahead: set[Op] = set()
-    carried: set[int] = set()
+    found = {}
     for load in op.body.ops:
-        if not isinstance(load, CopiedLoad) or not (every or load in fed):
-            continue
-        needed = _needed(op, _addresses(load))
-        if needed is None or not _is_copied(load, placement):
-            continue
-        reads = [load, *(o for o in needed[0] if isinstance(o, CopiedLoad))]
-        if all(_apart(read, written) for read in reads):
-            found.append(load)
-            ahead |= needed[0]
-            carried |= needed[1]
-    if not found:
+        if isinstance(load, CopiedLoad) and (every or load in fed):
+            needed = _needed(op, _addresses(load))
+            reads = [load, *(o for o in needed[0] if isinstance(o, CopiedLoad))] if needed else []
+            if needed is not None and all(_apart(read, written) for read in reads):
+                found[load] = needed
+    copied = [load for load in found if _is_copied(load, placement)]
+    held = _held([load for load in found if load not in copied], copied, placement)
+    loads = [load for load in found if load in copied or load in held]
+    if not loads or (not copied and not fed <= set(held)):
         return None
+    ahead = {needed for load in loads for needed in found[load][0]}
+    carried = {number for load in loads for number in found[load][1]}
     return Pipeline(
         stages,
-        tuple(found),
+        tuple(loads),
         tuple(inner for inner in op.body.ops if inner in ahead),
         tuple(sorted(carried)),
-        _deferred(op, uses, placement, found) if stages > 2 else None,
+        _deferred(op, uses, placement, loads) if stages > 2 else None,
+        tuple(held),
     )
 
 
@@ -175,11 +179,31 @@ def _is_copied(load: CopiedLoad, placement: Placement) -> bool:
     return width * pointee(load, load.pointer).itemsize >= _SMALLEST_COPY_BYTES
 
 
+def _held(
+    loads: Sequence[CopiedLoad], copied: Sequence[CopiedLoad], placement: Placement
+) -> list[ops.Load]:
+    """The loads that may pass by registers: small ones, and whole tiles.
+
+    Beside tensor copies alone there are none: all threads would have to meet for them.
+    """
+    if copied and all(isinstance(load, ops.DescriptorLoad) for load in copied):
+        return []
+    found, words = [], 0
+    for load in loads:
+        if isinstance(load, ops.DescriptorLoad) or not load.shape or load.volatile:
+            continue
+        registers = len(set(register_copies(placement.of_access(load))))
+        words += registers * max(1, moved_bits(load.type.element) // _WORD_BITS)
+        if padded(load.shape) == load.shape and words <= _MOST_HELD_WORDS:
+            found.append(load)
+    return found
+
+
 def _addresses(load: CopiedLoad) -> list[Value]:
-    """What says where a load's elements are, and which of them there are."""
+    """What says where a load's elements are, which of them there are, and what else is there."""
     if isinstance(load, ops.DescriptorLoad):
         return list(load.offsets)
-    return [load.pointer] if load.mask is None else [load.pointer, load.mask]
+    return [value for value in (load.pointer, load.mask, load.other) if value is not None]
 
 
 def _needed(op: ops.For, values: Iterable[Value]) -> tuple[set[Op], set[int]] | None:

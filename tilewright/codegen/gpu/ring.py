@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 
 from tilewright import ops
 from tilewright.codegen.code import Code
+from tilewright.codegen.gpu.held_loads import HeldLoads
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import CopiedLoad, Pipeline, copied_memory
 from tilewright.codegen.gpu.shared import SHARED, Span
@@ -58,7 +59,8 @@ class Ring:
     Iteration i of all that the loop has ever run uses place i modulo the number of stages. Each
     iteration ends one group of the threads' own copies, an empty one if there is nothing left to
     copy, so that groups count iterations. Tensor copies are counted by a barrier for each place.
-    All threads meet before a place is written again.
+    Held loads are stored before the next iteration's copies start. All threads meet before a place
+    is written again.
     """
 
     def __init__(
@@ -72,7 +74,11 @@ class Ring:
         self.code, self.puller = memory.code, memory.puller
         placement = memory.placement
         self.layouts = {load: copied_memory(load, placement) for load in pipeline.loads}
-        self._own = [load for load in pipeline.loads if isinstance(load, ops.Load)]
+        copied = [load for load in pipeline.loads if load not in pipeline.held]
+        self._own = [load for load in copied if isinstance(load, ops.Load)]
+        tiles = {load: self.layouts[load] for load in pipeline.held}
+        self._held = HeldLoads(memory, pipeline.held, tiles) if tiles else None
+        self._is_by_threads = bool(self._own or tiles)
         self._tensors = [load for load in pipeline.loads if isinstance(load, ops.DescriptorLoad)]
         self._spans: dict[CopiedLoad, Span] = {}
         block = placement.uses.block_of[pipeline.loads[0]]
@@ -124,6 +130,8 @@ class Ring:
             prepare()
             for load in self._own:
                 self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
+            if self._held is not None:
+                self._held.load(place)
             if self._full is not None:
                 self._start_tensor_copies(self._full, place, phase)
             advance()
@@ -131,6 +139,11 @@ class Ring:
         code.place(done)
         if self._own:
             self.machine.commit_copies()
+
+    def store_held(self) -> None:
+        """Store what the copies started last have left in registers."""
+        if self._held is not None:
+            self._held.store(self._start)
 
     def _start_tensor_copies(self, full: Barriers, place: str, phase: str) -> None:
         with self.copies.by_first_thread():
@@ -157,10 +170,12 @@ class Ring:
     def begin(self, start_copies: Callable[[], None]) -> None:
         """Begin an iteration: its tiles have arrived."""
         place, phase = self._read.take()
+        if self.pipeline.deferred is None:
+            self.store_held()
         if self._own:
             self.machine.wait_for_copies(self.pipeline.stages - 2)
-            if self._reads_async:
-                self.machine.fence_async_proxy()
+        if self._is_by_threads and self._reads_async:
+            self.machine.fence_async_proxy()
         if self._full is not None:
             self.machine.await_phase(self._full.address(place), phase)
         tiles: dict[Value, SharedTile] = {
@@ -172,7 +187,7 @@ class Ring:
 
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Let all threads see the tiles; the place of the iteration before is free then."""
-        if self._own or self.pipeline.deferred is None:
+        if self._is_by_threads or self.pipeline.deferred is None:
             self.puller.shared.barrier()
         if self.pipeline.deferred is None:
             start_copies()
@@ -182,6 +197,7 @@ class Ring:
         for load in self.layouts:
             del self.puller.tiles[load]
         if self.pipeline.deferred is not None:
+            self.store_held()
             self.puller.shared.barrier()  # the product before the running one has ended everywhere
             start_copies()
 
