@@ -234,3 +234,15 @@ def test_warps_share_the_columns_of_chained_products_with_few_rows(target):
     each = (side // 8) * (side // 16)  # the instructions of one product
     assert len(re.findall(r"mma\.sync", ptx)) == 2 * each // 4
     check(chained_kernel, (1,), values, target=target, M=m, SIDE=side)
+
+
+_GROUPED = [(FP16, FP16, FP32), (BF16, BF16, FP32), (E4M3, E4M3, FP32), (E5M2, E5M2, FP32)]
+_GROUPED += [(INT8, INT8, INT32)]
+
+
+@pytest.mark.parametrize("dtypes", _GROUPED, ids=lambda dtypes: np.dtype(dtypes[0]).name)
+@pytest.mark.parametrize("shape", [(64, 8, 32), (64, 16, 64)], ids=str)
+def test_products_of_warpgroups_of_every_type(shape, dtypes):
+    found = " ".join(_instructions(shape, dtypes, "sm_90a"))
+    assert ("wgmma" in found) == (shape[1] >= 16)
+    _check(shape, dtypes, target="sm_90a")

@@ -121,7 +121,7 @@ def _warpgroup_product(
     n = padded(op.b.shape)[-1]
     bits = _BITS[element]
     depth = _DEPTH_BITS // bits
-    fits = op.acc.type.rank == 2 and n >= _COLUMNS and k >= depth and op.a.shape[-1] == k
+    fits = op.acc.type.rank == 2 and n >= _LEAST_COLUMNS and k >= depth and op.a.shape[-1] == k
     warps = _warpgroup_warps(m, n, num_warps, chained=chained)
     if not fits or warps is None or not _is_plain(op):
         return None
