@@ -2,9 +2,13 @@
 
 import difflib
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+import tilewright as tw
+from tests.executors import EMULATED
 
 SEPARATOR = "-----\n"
 
@@ -46,13 +50,43 @@ def kernel_cache(tmp_path_factory):
         yield
 
 
-@pytest.fixture(params=["eager", "cpu"])
+def pytest_generate_tests(metafunc):
+    """Give tests that launch kernels their executors; GPUs are emulated, as a part of the sweep."""
+    names = {"launch": ["eager", "cpu"], "launched_on": ["cpu"]}
+    name = next((name for name in names if name in metafunc.fixturenames), None)
+    if name is None:
+        return
+    executors = names[name]
+    if metafunc.definition.get_closest_marker("cpu_only") is None:
+        executors += [pytest.param(target, marks=pytest.mark.slow) for target in EMULATED]
+    metafunc.parametrize(name, executors, indirect=True)
+
+
+@contextmanager
+def _launched_on(executor):
+    if executor not in EMULATED:
+        yield
+        return
+    with tw.emulate(executor, races=True):
+        yield
+
+
+@pytest.fixture
+def launched_on(request):
+    """Launches inside run on the CPU, or on an emulated GPU that looks for races."""
+    with _launched_on(request.param):
+        yield request.param
+
+
+@pytest.fixture
 def launch(request):
     """`launch(kernel, grid, *arguments, **named)`, the body as Python or compiled."""
 
     def run(kernel, grid, *args, **named):
-        launcher = kernel.debug if request.param == "eager" else kernel
+        launcher = kernel.debug if run.is_eager else kernel
         return launcher[grid](*args, **named)
 
     run.is_eager = request.param == "eager"
-    return run
+    run.is_emulated = request.param in EMULATED
+    with _launched_on(request.param):
+        yield run

@@ -5,6 +5,9 @@ import pytest
 
 import tilewright as tw
 from examples import seed_matmul
+from tests.executors import product_tolerance
+
+pytestmark = pytest.mark.usefixtures("launched_on")
 
 SIZE, BLOCK = 128, 32
 GRID = (SIZE // BLOCK * (SIZE // BLOCK),)
@@ -52,24 +55,24 @@ def test_the_mistakes_leave_the_result_alone(matrices):
 def test_corrected_on_arrays(matrices):
     a, b, c = matrices
     seed_matmul.matmul_kernel[GRID](a, b, c, SIZE, SIZE, SIZE, BLOCK)
-    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-5)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=product_tolerance(1e-5))
 
 
 def test_corrected_on_tensors(matrices):
     torch = pytest.importorskip("torch")
     a, b, c = map(torch.from_numpy, matrices)
     seed_matmul.matmul_kernel[GRID](a, b, c, SIZE, SIZE, SIZE, BLOCK)
-    torch.testing.assert_close(c, torch.matmul(a, b), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(c, torch.matmul(a, b), atol=1e-5, rtol=product_tolerance(1e-5))
 
 
 def test_corrected_on_addresses(matrices):
     a, b, c = matrices
     addresses = [array.ctypes.data for array in matrices]
     seed_matmul.addresses_matmul_kernel[GRID](*addresses, SIZE, SIZE, SIZE, BLOCK)
-    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-5)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=product_tolerance(1e-5))
 
 
 def test_corrected_in_eager_mode(matrices):
     a, b, c = (matrix[:64, :64].copy() for matrix in matrices)
     seed_matmul.matmul_kernel.debug[(4,)](a, b, c, 64, 64, 64, BLOCK)
-    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-5)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=product_tolerance(1e-5))

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.executors import product_tolerance
 from tests.kernels import attention, elementwise, layer_norm, matmul
+
+pytestmark = pytest.mark.usefixtures("launched_on")
 
 compiled = pytest.param(False, id="compiled")
 eager = pytest.param(True, id="eager")
@@ -19,7 +22,7 @@ def normal(*shape, dtype=np.float32, seed=0):
 
 
 def check_close(got, want, dtype=np.float32, scale=1.0):
-    tolerance = scale * (2e-5 if dtype == np.float32 else 2e-2)
+    tolerance = scale * (product_tolerance(2e-5) if dtype == np.float32 else 2e-2)
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
@@ -53,7 +56,7 @@ def softmax(x):
     ("is_eager", "rows", "columns"),
     [(False, 1823, 781), (False, 3, 1), (False, 16, 256), (True, 5, 33)],
 )
-def test_softmax(is_eager, rows, columns):
+def test_softmax(launched_on, is_eager, rows, columns):
     x = normal(rows, columns) * 3
     block = tw.next_power_of_2(columns)
     out = np.zeros_like(x)
@@ -65,7 +68,9 @@ def test_softmax(is_eager, rows, columns):
     launcher(elementwise.softmax_persistent, is_eager)[(7,)](
         again, x, columns, columns, rows, columns, BLOCK=block, STAGES=4, num_warps=8
     )
-    np.testing.assert_array_equal(again, out)
+    check_close(again, softmax(x))
+    if launched_on == "cpu":  # others sum in another order on more warps
+        np.testing.assert_array_equal(again, out)
 
 
 # 03: matrix multiplication
