@@ -21,19 +21,29 @@ LOG2_E = math.log2(math.e)
 def backward_kernel(
     q_ptr, k_ptr, v_ptr, grad_ptr, sums_ptr, k_grad_ptr, v_grad_ptr, lse_ptr, delta_ptr,
     scale, scale_log2, length, rows, HEAD: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr,
+    BLOCK_N: tl.constexpr, IS_CAUSAL: tl.constexpr, IS_TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
     tall: tl.constexpr = [BLOCK_M, HEAD]
     wide: tl.constexpr = [BLOCK_N, HEAD]
+    flat: tl.constexpr = [1, BLOCK_M]
+    heads = rows // length
+    if IS_TRANSPOSED:
+        sums = tl.make_tensor_descriptor(
+            sums_ptr, [heads * HEAD, length], [length, 1], [HEAD, BLOCK_M]
+        )
+    else:
+        sums = tl.make_tensor_descriptor(sums_ptr, [rows, HEAD], [HEAD, 1], tall)
     attention_backward_kernel(
         tl.make_tensor_descriptor(q_ptr, [rows, HEAD], [HEAD, 1], tall),
         tl.make_tensor_descriptor(k_ptr, [rows, HEAD], [HEAD, 1], wide),
         tl.make_tensor_descriptor(v_ptr, [rows, HEAD], [HEAD, 1], wide),
         tl.make_tensor_descriptor(grad_ptr, [rows, HEAD], [HEAD, 1], tall),
-        tl.make_tensor_descriptor(sums_ptr, [rows, HEAD], [HEAD, 1], tall),
+        sums,
         tl.make_tensor_descriptor(k_grad_ptr, [rows, HEAD], [HEAD, 1], wide),
         tl.make_tensor_descriptor(v_grad_ptr, [rows, HEAD], [HEAD, 1], wide),
-        lse_ptr, delta_ptr, scale, scale_log2, length, HEAD, BLOCK_M, BLOCK_N, IS_CAUSAL,
+        tl.make_tensor_descriptor(lse_ptr, [heads, length], [length, 1], flat),
+        tl.make_tensor_descriptor(delta_ptr, [heads, length], [length, 1], flat),
+        scale, scale_log2, length, HEAD, BLOCK_M, BLOCK_N, IS_CAUSAL, IS_TRANSPOSED,
     )  # fmt: skip
 
 
@@ -52,6 +62,7 @@ def exact_gradients(q, k, v, grad, is_causal):
     return ds @ k, turned @ q, p.swapaxes(-1, -2) @ grad, lse[..., 0] * LOG2_E, delta
 
 
+@pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(
     ("head", "blocks", "num_warps", "num_stages"),
@@ -63,7 +74,9 @@ def exact_gradients(q, k, v, grad, is_causal):
         pytest.param(64, (128, 128), 8, 2, marks=pytest.mark.slow),
     ],
 )
-def test_gradients_are_close_to_exact_ones(head, blocks, num_warps, num_stages, is_causal):
+def test_gradients_are_close_to_exact_ones(
+    head, blocks, num_warps, num_stages, is_causal, is_transposed
+):  # fmt: skip
     heads, length = 2, 256
     random = np.random.default_rng(0)
     rounded = [
@@ -71,7 +84,7 @@ def test_gradients_are_close_to_exact_ones(head, blocks, num_warps, num_stages, 
     ]
     *exact, lse, delta = exact_gradients(*(x.astype(np.float64) for x in rounded), is_causal)
     scale = head**-0.5
-    sums = np.zeros((heads, length, head), np.float32)
+    sums = np.zeros((heads, head, length) if is_transposed else (heads, length, head), np.float32)
     k_grad, v_grad = (np.zeros_like(rounded[0]) for _ in range(2))
     values = [
         *rounded, sums, k_grad, v_grad, lse.astype(np.float32), delta.astype(np.float32),
@@ -80,9 +93,10 @@ def test_gradients_are_close_to_exact_ones(head, blocks, num_warps, num_stages, 
     pairs = harness.run_both(
         backward_kernel, (length // blocks[1], heads), values, num_warps=num_warps,
         num_stages=num_stages, HEAD=head, BLOCK_M=blocks[0], BLOCK_N=blocks[1],
-        IS_CAUSAL=is_causal,
+        IS_CAUSAL=is_causal, IS_TRANSPOSED=is_transposed,
     )  # fmt: skip
-    found = pairs[4][1] * scale, pairs[5][1], pairs[6][1]
+    summed = pairs[4][1].swapaxes(1, 2) if is_transposed else pairs[4][1]
+    found = summed * scale, pairs[5][1], pairs[6][1]
     for gradient, right in zip(found, exact, strict=True):
         error = np.abs(gradient.astype(np.float64) - right).max()
         assert error < 0.02 * np.abs(right).max()
