@@ -53,6 +53,15 @@ class _Integer(NamedTuple):
     offset: int
 
 
+class _Bits(NamedTuple):
+    """What a small number is: a number of `bits` in the code, shifted down, and masked."""
+
+    text: str
+    bits: int
+    shift: int
+    mask: int
+
+
 class Pairs:
     """Writes the words of pairs of elements."""
 
@@ -208,7 +217,7 @@ class Pairs:
         self, form: _Format, name: str, origins: tuple[_Integer, _Integer], bases: list[int]
     ) -> str:
         """The power plus the integers as floats, and the power taken off again: both are exact."""
-        word = self._halves([self._raw(o, -base) for o, base in zip(origins, bases, strict=True)])
+        word = self._halves(*(self._raw(o, -base) for o, base in zip(origins, bases, strict=True)))
         known = self.code.assign(f"or i32 {word}, {_both(form.bits)}")
         taken = [
             form.power - origin.offset - base for origin, base in zip(origins, bases, strict=True)
@@ -226,47 +235,65 @@ class Pairs:
         are_bytes = all(origin.base.type.element is DTYPES["i8"] for origin in origins)
         if form.power != 128 or not are_bytes or any(origin.offset for origin in origins):
             return ""
-        word = self._halves([self._raw(origin, 0) for origin in origins])
+        word = self._halves(*(self._raw(origin, 0) for origin in origins))
         parts = []
         for mask in (form.power - 1, form.power):
             kept = self.code.assign(f"and i32 {word}, {_both(mask)}")
             parts.append(self.code.assign(f"or i32 {kept}, {_both(form.bits)}"))
         return self._multiply_add(name, parts[1], _both(form.one | form.sign), parts[0])
 
-    def _raw(self, origin: _Integer, more: int) -> str:
-        """The lower bits of an integer as a word, with zeros above where it is not negative."""
-        kind = dtype(origin.base.type.element)
+    def _raw(self, origin: _Integer, more: int) -> _Bits:
+        """An integer and `more`, of which the upper bits count as 0: it is not negative."""
+        base, layout, register, _ = origin
         if not more:
-            return self._extended(origin.base, origin.layout, origin.register)
-        text = self.puller.pull(origin.base, origin.layout, origin.register).text
-        bits = kind.primitive_bitwidth
-        if bits != _WORD_BITS:
-            convert = "trunc" if bits > _WORD_BITS else "sext" if kind.is_int_signed() else "zext"
-            text = self.code.assign(f"{convert} {llvm_type(kind)} {text} to i32")
-        return self.code.assign(f"add i32 {text}, {more}")
+            return self._part(base, layout, register)
+        kind = dtype(base.type.element)
+        text = self.puller.pull(base, layout, register).text
+        if kind.primitive_bitwidth < _WORD_BITS and kind.is_int_signed():
+            text = self.code.assign(f"sext {llvm_type(kind)} {text} to i32")
+        else:
+            text = self._extended(_Bits(text, kind.primitive_bitwidth, 0, -1))
+        text = self.code.assign(f"add i32 {text}, {more}")
+        return _Bits(text, _WORD_BITS, 0, (1 << _WORD_BITS) - 1)
 
-    def _extended(self, value: Value, layout: LinearLayout, register: int) -> str:
-        """The bits of an integer with zeros above; masks and shifts are of words at once."""
-        kind = dtype(value.type.element)
-        fits = not kind.is_int_signed() and kind.primitive_bitwidth <= _WORD_BITS
+    def _part(self, value: Value, layout: LinearLayout, register: int) -> _Bits:
+        """Follow an element to the number of which it is some bits."""
+        bits = dtype(value.type.element).primitive_bitwidth
+        fits = not dtype(value.type.element).is_int_signed() and bits <= _WORD_BITS
         if fits and self.puller.is_recipe(value, layout):
             match value:
                 case ops.And(x=x, y=y) if (mask := constant_of(y)) is not None:
-                    text = self._extended(x, layout, register)
-                    return self.code.assign(f"and i32 {text}, {mask}")
-                case ops.ShiftRight(x=x, y=y) if constant_of(y) in range(kind.primitive_bitwidth):
-                    text = self._extended(x, layout, register)
-                    return self.code.assign(f"lshr i32 {text}, {constant_of(y)}")
+                    part = self._part(x, layout, register)
+                    return part._replace(mask=part.mask & mask)
+                case ops.ShiftRight(x=x, y=y) if (count := constant_of(y)) in range(bits):
+                    part = self._part(x, layout, register)
+                    assert count is not None
+                    return part._replace(shift=part.shift + count, mask=part.mask >> count)
         text = self.puller.pull(value, layout, register).text
-        bits = kind.primitive_bitwidth
-        if bits == _WORD_BITS:
-            return text
-        convert = "trunc" if bits > _WORD_BITS else "zext"
-        return self.code.assign(f"{convert} {llvm_type(kind)} {text} to i32")
+        return _Bits(text, bits, 0, (1 << min(bits, _WORD_BITS)) - 1)
 
-    def _halves(self, words: list[str]) -> str:
-        upper = self.code.assign(f"shl i32 {words[1]}, 16")
-        return self.code.assign(f"or i32 {words[0]}, {upper}")
+    def _halves(self, low: _Bits, high: _Bits) -> str:
+        """The word of two numbers of up to 16 bits; one multiplication where both are of one."""
+        code = self.code
+        up = 16 - high.shift
+        if low.text == high.text and not low.shift and low.bits <= up and low.mask < 1 << up:
+            twice = code.assign(f"mul i32 {self._extended(low)}, {1 | 1 << up}")
+            return code.assign(f"and i32 {twice}, {low.mask | high.mask << 16}")
+        words = []
+        for part in (low, high):
+            text = self._extended(part)
+            if part.shift:
+                text = code.assign(f"lshr i32 {text}, {part.shift}")
+            words.append(code.assign(f"and i32 {text}, {part.mask}"))
+        upper = code.assign(f"shl i32 {words[1]}, 16")
+        return code.assign(f"or i32 {words[0]}, {upper}")
+
+    def _extended(self, part: _Bits) -> str:
+        """The number of which a part is some bits, as a word."""
+        if part.bits == _WORD_BITS:
+            return part.text
+        convert = "trunc" if part.bits > _WORD_BITS else "zext"
+        return self.code.assign(f"{convert} i{part.bits} {part.text} to i32")
 
 
 def _moved(value: Value, layout: LinearLayout) -> tuple[Value, LinearLayout] | None:

@@ -61,6 +61,11 @@ def is_read_from_registers(value: Value) -> bool:
     return not isinstance(value, ops.Load | ops.DescriptorLoad)
 
 
+def _is_computed_from_tiles(puller: Puller, value: Value) -> bool:
+    """Whether a tile is computed from others in shared memory: then it need not be held at once."""
+    return any(leaf in puller.tiles for leaf, _ in puller.uses.leaves((value,)))
+
+
 def multiply_by_warpgroups(
     puller: Puller, placement: Placement, machine: WarpgroupMachine, op: ops.Dot, *, deferred: bool
 ) -> None:
@@ -70,14 +75,16 @@ def multiply_by_warpgroups(
     sums = [e.text if adds else "" for e in puller.pull_all(op.acc, plan.accumulator)]
     words = Fragments(puller, op.a, plan.a, (_WARP_ROWS, plan.depth))
     from_registers = is_read_from_registers(op.a)
-    if from_registers:
+    streams = from_registers and _is_computed_from_tiles(puller, op.a)
+    if from_registers and not streams:
         words.load_all()
     values = (op.b,) if from_registers else (op.a, op.b)
     with _operands(puller, placement, machine, op, values) as tiles:
         b = _Descriptors(puller, tiles[-1], plan, axis=1)
         a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
-        machine.begin_products()
-        _start(machine, plan, sums, words if a is None else a, b, adds=adds)
+        if not streams:
+            machine.begin_products()
+        _start(machine, plan, sums, words if a is None else a, b, adds=adds, streams=streams)
         machine.commit_products()
         kind = "float" if plan.element not in {"i8", "u8"} else "i32"
         if deferred:
@@ -102,12 +109,18 @@ def _start(
     b: _Descriptors,
     *,
     adds: bool,
+    streams: bool,
 ) -> None:
+    """Start the instructions; what `streams` is computed for a step while those before it run."""
     shape = _ROWS, plan.columns, plan.depth
     depth = plan.a.output_size("dim1")
     transposed = isinstance(a, _Descriptors) and a.is_transposed, b.is_transposed
     tiles = instruction_tiles(plan.accumulator, (_WARP_ROWS, plan.columns))
     for k in range(0, depth, plan.depth):
+        if streams:
+            for row, _ in tiles:
+                a[row, k]
+            machine.begin_products()
         for (row, column), registers in tiles.items():
             before = [sums[r] for r in registers] if adds or k else []
             new = machine.start_product(
