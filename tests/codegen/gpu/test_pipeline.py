@@ -162,10 +162,21 @@ def test_loads_without_a_copy_pass_by_registers(target, num_stages, trips, scale
 
 
 def test_all_threads_meet_once_in_an_iteration_whose_loads_pass_by_registers():
-    ptx = ptx_of(narrow_kernel, narrow_values(4), ROWS=64, DEPTH=32, SCALED=True)
+    constants = {"ROWS": 64, "DEPTH": 32, "SCALED": True}
+    ptx = ptx_of(narrow_kernel, narrow_values(4), num_stages=2, **constants)
     body = ptx[: ptx.rindex("wgmma.wait_group")].rpartition("cp.async.wait_group")[2]
     assert body.count("bar.sync") == 1
     assert "ld.global.b16" in body
+
+
+def test_operands_are_computed_while_the_steps_before_run():
+    """Each of the four steps waits until its registers have been read an iteration ago."""
+    values, constants = narrow_values(4, depth=64), {"ROWS": 64, "DEPTH": 64, "SCALED": True}
+    body = ptx_of(narrow_kernel, values, num_stages=4, num_warps=8, **constants)
+    steps = body.split("wgmma.mma_async")[1:]
+    assert len(steps) == 4
+    assert all("wgmma.wait_group.sync.aligned \t3;" in step for step in steps[:-1])
+    assert all(step.count("mul.rn.bf16x2") for step in steps[:-1])
 
 
 @tw.jit

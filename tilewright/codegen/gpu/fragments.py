@@ -48,10 +48,11 @@ class Fragments:
             self._words[corner] = self._pack(self.tiles[corner])
         return self._words[corner]
 
-    def load_all(self) -> None:
-        """Write all words now."""
+    def load_all(self, column: int | None = None) -> None:
+        """Write all words now, or those of the tiles that start in a column."""
         for corner in self.tiles:
-            self[corner]
+            if column is None or corner[-1] == column:
+                self[corner]
 
     def _pack(self, registers: list[int]) -> list[str]:
         if self.value.type.element.primitive_bitwidth == _WORD_BITS // 2:

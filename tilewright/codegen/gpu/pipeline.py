@@ -29,6 +29,7 @@ __all__ = ["CopiedLoad", "Nest", "Pipeline", "Stages", "copied_memory", "nest_of
 _SMALLEST_COPY_BYTES = 4
 _WORD_BITS = 32
 _MOST_HELD_WORDS = 32  # in a thread
+_MOST_WORDS = 192  # of the 255 registers of a thread, for a product
 CopiedLoad = ops.Load | ops.DescriptorLoad
 
 
@@ -253,7 +254,8 @@ def _deferred(
     """The product that only adds to what the loop carries, and of which nothing else is asked.
 
     It may run on while the next iteration begins, if it reads what is copied ahead and nothing that
-    the next iteration writes.
+    the next iteration writes. What it reads from registers is computed from that, and there is room
+    for that of two iterations.
     """
     products = [inner for inner in op.body.walk() if isinstance(inner, ops.Dot)]
     dot = products[0] if len(products) == 1 else None
@@ -269,9 +271,23 @@ def _deferred(
         return None
     if len(uses.users[dot.acc]) != 1:
         return None
-    operands = _copied_operand(dot.a, copied, placement), _copied_operand(dot.b, copied, placement)
-    fit = [memory is not None and memory.is_operand(1 - i) for i, memory in enumerate(operands)]
-    return dot if all(fit) else None
+    a, b = (_copied_operand(value, copied, placement) for value in (dot.a, dot.b))
+    if b is None or not b.is_operand(0):
+        return None
+    if a is None:
+        leaves = {leaf for leaf, _ in uses.leaves((dot.a,))}
+        fits = _words_of_two(dot, placement) <= _MOST_WORDS and not leaves.isdisjoint(copied)
+    else:
+        fits = a.is_operand(1)
+    return dot if fits else None
+
+
+def _words_of_two(dot: ops.Dot, placement: Placement) -> int:
+    """The registers of the result, and of the left operands of two iterations."""
+    plan = placement.product(dot)
+    bits = moved_bits(dot.a.type.element)
+    words = plan.a.input_size("register") * bits // _WORD_BITS
+    return plan.accumulator.input_size("register") + 2 * words
 
 
 def _copied_operand(

@@ -82,14 +82,18 @@ def multiply_by_warpgroups(
     with _operands(puller, placement, machine, op, values) as tiles:
         b = _Descriptors(puller, tiles[-1], plan, axis=1)
         a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
-        if not streams:
-            machine.begin_products()
-        _start(machine, plan, sums, words if a is None else a, b, adds=adds, streams=streams)
-        machine.commit_products()
         kind = "float" if plan.element not in {"i8", "u8"} else "i32"
-        if deferred:
-            machine.wait_for_products(1, [], kind)
+        operands = words if a is None else a
+        if streams:
+            _stream(machine, plan, sums, words, b, adds=adds, behind=kind if deferred else "")
         else:
+            machine.begin_products()
+            for k in range(0, plan.a.output_size("dim1"), plan.depth):
+                _start(machine, plan, sums, operands, b, k, adds=adds)
+            machine.commit_products()
+            if deferred:
+                machine.wait_for_products(1, [], kind)
+        if not deferred:
             copies = register_copies(plan.accumulator)
             first = sorted(set(copies))
             done = machine.wait_for_products(0, [sums[r] for r in first], kind)
@@ -101,33 +105,54 @@ def multiply_by_warpgroups(
     )
 
 
+def _stream(
+    machine: WarpgroupMachine,
+    plan: ProductShape,
+    sums: list[str],
+    a: Fragments,
+    b: _Descriptors,
+    *,
+    adds: bool,
+    behind: str,
+) -> None:
+    """Start a product step by step: what a step reads is computed while those before it run.
+
+    Where the product of the last iteration runs on `behind` this one (the type of the sums), its
+    registers are written again as soon as its own step has read them; so it has ended when the
+    last step starts.
+    """
+    steps = range(0, plan.a.output_size("dim1"), plan.depth)
+    for k in steps:
+        if behind:
+            machine.wait_for_products(len(steps) - 1, [], behind)
+        a.load_all(k)
+        machine.begin_products()
+        _start(machine, plan, sums, a, b, k, adds=adds)
+        if behind or k == steps[-1]:
+            machine.commit_products()
+
+
 def _start(
     machine: WarpgroupMachine,
     plan: ProductShape,
     sums: list[str],
     a: Fragments | _Descriptors,
     b: _Descriptors,
+    k: int,
     *,
     adds: bool,
-    streams: bool,
 ) -> None:
-    """Start the instructions; what `streams` is computed for a step while those before it run."""
+    """Start the instructions of the step from `k` on."""
     shape = _ROWS, plan.columns, plan.depth
-    depth = plan.a.output_size("dim1")
     transposed = isinstance(a, _Descriptors) and a.is_transposed, b.is_transposed
     tiles = instruction_tiles(plan.accumulator, (_WARP_ROWS, plan.columns))
-    for k in range(0, depth, plan.depth):
-        if streams:
-            for row, _ in tiles:
-                a[row, k]
-            machine.begin_products()
-        for (row, column), registers in tiles.items():
-            before = [sums[r] for r in registers] if adds or k else []
-            new = machine.start_product(
-                shape, plan.element, a[row, k], b[k, column], before, transposed=transposed
-            )
-            for register, text in zip(registers, new, strict=True):
-                sums[register] = text
+    for (row, column), registers in tiles.items():
+        before = [sums[r] for r in registers] if adds or k else []
+        new = machine.start_product(
+            shape, plan.element, a[row, k], b[k, column], before, transposed=transposed
+        )
+        for register, text in zip(registers, new, strict=True):
+            sums[register] = text
 
 
 # -- operands in shared memory --------------------------------------------------------------------
