@@ -38,7 +38,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (TOP,),
     ("kernels",),
     ("torch", "jax", "alias"),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 

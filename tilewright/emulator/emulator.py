@@ -135,7 +135,8 @@ class Emulator:
             if not found:
                 raise
             earlier = "\n".join(map(str, found))
-            raise EmulatorError(f"{error.message}\nfound before:\n{earlier}") from None
+            message = f"{error.message}\nfound before:\n{earlier}"
+            raise EmulatorError(message, location=error.location) from None
         report.findings = _findings(machine)
         if machine.profile is not None:
             report.lines = machine.profile.lines

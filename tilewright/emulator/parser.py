@@ -215,6 +215,7 @@ class _BodyParser:
         self.scopes: list[_Scope] = []
         self.source: tuple[str, int] | None = None
         self.callers: tuple[tuple[str, int], ...] = ()
+        self.column = 0
         self.scope_count = 0
 
     def parse(self) -> None:
@@ -259,11 +260,12 @@ class _BodyParser:
 
     def read_location(self, line: str) -> None:
         """A place inside a called function follows the `.loc` of the call."""
-        found = re.match(r"\.loc\s+(\d+)\s+(\d+)", line)
+        found = re.match(r"\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?", line)
         if found:
             outer = () if self.source is None else (self.source, *self.callers)
             self.callers = outer if "inlined_at" in line else ()
             self.source = (self.files.get(int(found[1]), f"file {found[1]}"), int(found[2]))
+            self.column = int(found[3] or 0)
 
     def read_statement(self) -> None:
         line, statement = self.cursor.line, self.cursor.take_statement()
@@ -338,7 +340,7 @@ class _BodyParser:
         operands = tuple(self.read_operand(part, text, line) for part in split_top(tail))
         return Instruction(
             opcode, tuple(modifiers), operands, predicate, is_negated, line, self.source, text,
-            self.callers,
+            self.callers, self.column,
         )  # fmt: skip
 
     def read_operand(self, text: str, statement: str, line: int) -> Operand:

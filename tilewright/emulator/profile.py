@@ -31,7 +31,7 @@ class Profile:
         key = (source, *instruction.callers)
         if key not in self._lines:
             place = instruction.source_text() or f"PTX line {instruction.line}"
-            self._lines[key] = LineCounts(place)
+            self._lines[key] = LineCounts(place, instruction.location())
         return self._lines[key]
 
     def global_access(

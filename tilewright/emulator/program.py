@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import Location, TilewrightError
 
 __all__ = [
     "Address",
@@ -104,7 +104,8 @@ Operand = Register | Special | Immediate | Symbol | Vector | Address | Pair | Ne
 class Instruction:
     """One instruction, with its line in the PTX and the source line that `.loc` gives it.
 
-    `callers` are the lines of the calls that led there, the innermost first.
+    `callers` are the lines of the calls that led there, the innermost first; `column` is that of
+    the source, from 1 on, or 0.
     """
 
     opcode: str
@@ -116,6 +117,7 @@ class Instruction:
     source: tuple[str, int] | None
     text: str
     callers: tuple[tuple[str, int], ...] = ()
+    column: int = 0
 
     @property
     def type(self) -> str:
@@ -130,6 +132,15 @@ class Instruction:
         """Where this is, for messages."""
         source = f", {self.source_text()}" if self.source else ""
         return f"PTX line {self.line}{source}: `{self.text}`"
+
+    def location(self) -> Location | None:
+        """The source line, with those of its callers; None where it is not known."""
+        if self.source is None:
+            return None
+        caller = None
+        for file, line in reversed(self.callers):
+            caller = Location(file, line, caller=caller)
+        return Location(*self.source, max(0, self.column - 1), caller=caller)
 
     def source_text(self) -> str:
         """The source line and those of its callers, "" where they are not known."""

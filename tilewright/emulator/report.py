@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.emulator.program import Instruction
+from tilewright.errors import Location
 
 __all__ = ["Finding", "LineCounts", "Report"]
 
@@ -34,12 +35,19 @@ class LineCounts:
     """Memory traffic of a source line (or of a line of PTX where there is no source line)."""
 
     place: str
+    location: Location | None = None
     shared_accesses: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     global_accesses: int = 0
     sectors: int = 0
     ideal_sectors: int = 0
+
+    def plus(self, other: LineCounts) -> LineCounts:
+        """Return the counts of both, which are of the same line."""
+        names = [item.name for item in fields(self) if item.name not in {"place", "location"}]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return replace(self, **sums)
 
     @property
     def bank_conflicts(self) -> int:

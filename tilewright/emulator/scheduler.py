@@ -150,7 +150,10 @@ class Scheduler:
             return error
         thread = error.lane if isinstance(error, OutOfBounds) else int(group.lanes[0])
         who = self.machine.thread_name(thread)
-        return EmulatorError(f"{error.message}\n  {who}, {self.instructions[pc].place()}")
+        instruction = self.instructions[pc]
+        return EmulatorError(
+            f"{error.message}\n  {who}, {instruction.place()}", location=instruction.location()
+        )
 
     def _waiting_report(self) -> str:
         machine, lines = self.machine, []

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from tilewright import env
 from tilewright.codegen.gpu.failure import FAILURE
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, TilewrightError
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves, require_memory
 from tilewright.runtime.deferred import Deferred
@@ -52,7 +53,9 @@ __all__ = [
 class Emulation:
     """What kernels are emulated for, what is looked for in them, and the launches so far.
 
-    A finding is a `LaunchError` unless `collects` is set: then it is in the report of its launch.
+    A finding is a `LaunchError` unless `collects` is set: then it is in the report of its launch,
+    and what else is wrong with a launch is among the `failures`. `options` override those of each
+    launch.
     """
 
     target: NvidiaTarget
@@ -60,7 +63,9 @@ class Emulation:
     uninitialised: bool = False
     profile: bool = False
     collects: bool = False
-    launches: list[tuple[EmulatedKernel, emulator.Report]] = field(default_factory=list)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    launches: MutableSequence[tuple[EmulatedKernel, emulator.Report]] = field(default_factory=list)
+    failures: list[tuple[EmulatedKernel, TilewrightError]] = field(default_factory=list)
 
 
 _active: list[Emulation] = []
@@ -75,6 +80,7 @@ def emulate(
     uninitialised: bool = False,
     profile: bool = False,
     collects: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Emulation]:
     """Compile the kernels launched inside for an NVIDIA GPU, and run them in the emulator.
 
@@ -83,9 +89,11 @@ def emulate(
         races: Find accesses to shared memory that no barrier or fence orders.
         uninitialised: Find reads of shared memory that nothing has written.
         profile: Count bank conflicts and sectors of global memory by source line.
-        collects: Keep findings in the reports of `launches`, instead of raising an error.
+        collects: Keep findings in the reports of `launches`, and what fails in `failures`, instead
+            of raising an error.
+        options: Launch options in place of those of each launch: `{"num_warps": 8}`.
 
-    An access outside of the arrays is a `LaunchError` in any case. This holds for all threads of
+    An access outside of the arrays is a `LaunchError`, too. This holds for all threads of
     the process. Kernels that are autotuned take their first configuration.
 
     >>> import numpy as np, tilewright, tilewright.language as tl
@@ -105,6 +113,7 @@ def emulate(
         uninitialised=uninitialised,
         profile=profile,
         collects=collects,
+        options=options or {},
     )
     for kernel in _remembering:
         kernel.recent = ()
@@ -124,7 +133,7 @@ def current_emulation() -> Emulation | None:
 def emulation_of_environment() -> Emulation | None:
     """Return what `TILEWRIGHT_EMULATE` asks for."""
     name = env.emulated_architecture()
-    return Emulation(named_target(name)) if name else None
+    return Emulation(named_target(name), launches=deque(maxlen=1)) if name else None
 
 
 def remembers(kernel: Any) -> None:
@@ -184,7 +193,15 @@ class EmulatedKernel:
         return EmulatedKernel(self.request, self.target, {**self.options, "tensor_maps": False})
 
     def run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
-        """Run all programs of a grid; the report is added to the emulation's."""
+        """Run all programs of a grid; what comes of it is added to the emulation."""
+        try:
+            self._run(grid, arguments, emulation)
+        except LaunchError as error:
+            if not emulation.collects:
+                raise
+            emulation.failures.append((self, error))
+
+    def _run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         passed = list(leaves(arguments))
         for argument in passed:
             require_memory(argument)

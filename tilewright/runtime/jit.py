@@ -207,6 +207,7 @@ class JITFunction(KernelFunction):
         options: dict[str, Any],
         emulation: Emulation,
     ) -> EmulatedKernel:
+        options = {**options, **emulation.options}
         chosen = tuple(sorted(options.items()))
         key = (emulation.target, *chosen, *self._key(None, arguments, options))
         with self._lock:

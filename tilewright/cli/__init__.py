@@ -1,0 +1,5 @@
+"""The command `tilewright`."""
+
+from tilewright.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,68 @@
+"""`tilewright check FILE`: a program's kernels in the emulator, and what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tilewright.cli.findings import Summary, summarise
+from tilewright.cli.script import run_script
+from tilewright.runtime.emulated import emulate
+from tilewright.target import NVIDIA_TARGETS
+
+__all__ = ["add_parser"]
+
+_DESCRIPTION = """\
+Run a Python program with all its kernels compiled for an NVIDIA GPU and emulated, on NumPy arrays
+and tensors of the CPU. What is found is shown with the line of the kernel: races in shared memory
+and missing fences, accesses out of bounds, reads of shared memory that nothing has written,
+assertions that fail; then what accesses to memory cost. The exit status is 1 if something is wrong.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parsers of `tilewright`."""
+    parser = commands.add_parser(
+        "check", help="look for mistakes in the kernels of a program", description=_DESCRIPTION
+    )
+    known = [target.architecture for target in NVIDIA_TARGETS]
+    parser.add_argument("--target", default="sm_90a", choices=known, help="what to compile for")
+    for option in ("num_warps", "num_stages", "num_ctas", "maxnreg"):
+        parser.add_argument(
+            f"--{option.replace('_', '-')}",
+            type=int,
+            help=f"in place of `{option}` in all launches",
+        )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("file", type=Path, help="the program")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="what the program is called with"
+    )
+    parser.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    if not options.file.is_file():
+        print(f"tilewright check: there is no file {options.file}")
+        return 2
+    names = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+    chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    with emulate(
+        options.target, races=True, uninitialised=True, profile=True, collects=True, options=chosen
+    ) as emulation:
+        trouble = run_script(options.file, options.arguments)
+    summary = summarise(emulation)
+    if options.json:
+        print(json.dumps({**summary.data(), "program": trouble}, indent=2))
+    else:
+        print(_text(summary, trouble))
+    return int(bool(summary.findings or trouble))
+
+
+def _text(summary: Summary, trouble: str) -> str:
+    parts = [str(summary)]
+    if trouble:
+        parts.append(f"the program failed:\n{trouble}")
+    return "\n\n".join(parts)

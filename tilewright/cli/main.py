@@ -1,0 +1,27 @@
+"""Which command was asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from tilewright.cli import check
+from tilewright.errors import TilewrightError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments (default: those of the process) ask for.
+
+    Returns its exit status.
+    """
+    parser = argparse.ArgumentParser(prog="tilewright", description="Tools around kernels.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except TilewrightError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    return status

@@ -1,0 +1,38 @@
+"""Running a user's file as Python would."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["run_script"]
+
+
+def run_script(file: Path, arguments: Sequence[str]) -> str:
+    """Run a file as the main program; return how it failed, "" if it did not."""
+    before_path, before_arguments = list(sys.path), list(sys.argv)
+    sys.path.insert(0, str(file.resolve().parent))
+    sys.argv = [str(file), *arguments]
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except SystemExit as error:
+        return "" if error.code in {None, 0} else f"{file} ended with {error.code!r}"
+    except Exception as error:  # noqa: BLE001 - the user's program may raise anything
+        frames = _without_ours(error.__traceback__)
+        return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    finally:
+        sys.path[:], sys.argv[:] = before_path, before_arguments
+    return ""
+
+
+def _without_ours(frames: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames of whoever runs the file."""
+    while frames is not None and frames.tb_frame.f_code.co_filename in {__file__, runpy.__file__}:
+        frames = frames.tb_next
+    while frames is not None and "runpy" in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    return frames
