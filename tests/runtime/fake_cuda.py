@@ -62,6 +62,7 @@ _SIGNATURES = {
     ],
     "cuLinkComplete": [c_void_p, c_void_p, c_void_p],
     "cuLinkDestroy": [c_void_p],
+    "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p],
     "cuLaunchKernelEx": [c_void_p, c_void_p, c_void_p, c_void_p],
     "cuTensorMapEncodeTiled": [
         *(c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
@@ -314,6 +315,12 @@ class FakeDriver:
             return INVALID_VALUE
         ctypes.memmove(place, encoded, len(encoded))
         return 0
+
+    def _cuLaunchKernel(self, function, *config_and_parameters):
+        *sizes, shared_bytes, stream, places, extra = config_and_parameters
+        grid, block = (c_uint * 3)(*sizes[:3]), (c_uint * 3)(*sizes[3:])
+        config = Config(grid, block, shared_bytes, stream)
+        self._cuLaunchKernelEx(ctypes.addressof(config), function, places, extra)
 
     def _cuLaunchKernelEx(self, config, function, places, extra):
         given = Config.from_address(config)

@@ -1,5 +1,6 @@
 """Launches on a GPU, on a fake driver that runs them in the emulator."""
 
+import ctypes
 import struct
 import sys
 
@@ -15,6 +16,7 @@ from tilewright.runtime import cuda, dlpack, gpu_launcher, history
 from tilewright.runtime.arguments import specialize
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.launch_parameters import ArrayParameter, ConstantParameter
+from tilewright.runtime.torch_interface import torch_interface
 
 # ---- what is launched
 
@@ -86,7 +88,7 @@ def test_nothing_is_switched_where_the_context_is_current(arrays, fake_driver):
     fake_driver.context = 0xC0DE0000
     fake_driver.calls.clear()
     add[2,](*arrays, BLOCK=64)
-    assert fake_driver.calls == ["cuCtxGetCurrent", "cuLaunchKernelEx"]
+    assert fake_driver.calls == ["cuCtxGetCurrent", "cuLaunchKernel"]
 
 
 def test_each_gpu_has_its_own_kernel(tensor, fake_driver, fake_torch):
@@ -145,8 +147,10 @@ def test_grids_that_gpus_do_not_have(arrays):
 def test_launch_attributes(arrays, fake_driver):
     add = make_add()
     for _ in range(2):
+        fake_driver.calls.clear()
         add[2,](*arrays, BLOCK=64, launch_cooperative_grid=True)
         assert fake_driver.launches[-1].attributes == [(2, 1)]
+        assert "cuLaunchKernelEx" in fake_driver.calls
         # The kernel does not wait for the one before it, so it must not overlap with it.
         add[2,](*arrays, BLOCK=64, launch_pdl=True)
         assert fake_driver.launches[-1].attributes == []
@@ -285,7 +289,7 @@ def test_compiling_for_arrays_that_are_not_there(fake_driver):
 def test_an_error_of_a_launch_names_the_kernel(arrays, fake_driver):
     add = make_add()
     add[2,](*arrays, BLOCK=64)
-    fake_driver.failures["cuLaunchKernelEx"] = INVALID_VALUE
+    fake_driver.failures["cuLaunchKernel"] = INVALID_VALUE
     for _ in range(2):
         with pytest.raises(LaunchError, match=r"launching add: .*CUDA_ERROR_1: words about 1"):
             add[2,](*arrays, BLOCK=64)
@@ -297,7 +301,7 @@ def test_out_of_memory_and_out_of_resources(arrays, fake_driver):
     add = make_add()
     add[2,](*arrays, BLOCK=64)
     for code, error, words in ((2, MemoryError, "out of memory"), (701, Unsupported, "registers")):
-        fake_driver.failures["cuLaunchKernelEx"] = code
+        fake_driver.failures["cuLaunchKernel"] = code
         with pytest.raises(error, match=f"launching add: .*{words}"):
             add[2,](*arrays, BLOCK=64)
     fake_driver.failures = {"cuMemAlloc_v2": 2}
@@ -310,7 +314,7 @@ def test_errors_of_earlier_kernels(arrays, fake_driver):
     first[2,](*arrays, BLOCK=64)
     second[1,](arrays[2], 1, 2, 3, 0.5, 0.5, False, 1, None)
     first[2,](*arrays, BLOCK=64)
-    fake_driver.failures["cuLaunchKernelEx"] = 700
+    fake_driver.failures["cuLaunchKernel"] = 700
     with pytest.raises(
         LaunchError, match=r"launched before has failed: an access outside"
     ) as error:
@@ -386,19 +390,43 @@ def test_warmup_compiles_for_the_gpu_of_the_arrays(arrays, fake_driver):
 # ---- PyTorch's own tensors, on the CPU in place of a GPU
 
 
-def test_tensors_of_pytorch(monkeypatch, fake_driver):
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+def _first_gpu(tensor, result):
+    result[0] = 0
+    return 0
+
+
+@pytest.fixture(params=["C interface", "DLPack"])
+def torch_as_gpu(request, monkeypatch, fake_driver):
+    """PyTorch, whose tensors on the CPU are taken for some of the GPU 0."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(dlpack, "CUDA", dlpack.CPU)
-    ptx = b".version 8.3\n.target sm_90a\n.entry k(.param .u64 p) { ret; }"
-    function = cuda.Module(cuda.device(0), ptx, "k").function("k", "k", 0)
-    launch = gpu_launcher.bind_gpu_launcher(
+    fake_driver.runs = False
+    found = None
+    if request.param == "C interface":
+        found = torch_interface()
+        assert found is not None
+        index = ctypes.cast(_first_gpu, ctypes.c_void_p).value
+        found = found._replace(cuda=found.cpu, get_device_index=index)
+    monkeypatch.setattr(gpu_launcher, "torch_interface", lambda: found)
+    return torch
+
+
+def bound(parameters):
+    text = ".version 8.3\n.target sm_90a\n.entry k(.param .u64 p) { ret; }"
+    function = cuda.Module(cuda.device(0), text.encode(), "k").function("k", "k", 0)
+    return gpu_launcher.bind_gpu_launcher(
         function,
-        [ArrayParameter("bf16", divisible_by_16=True), ConstantParameter(None)],
+        parameters,
         threads=128,
         attributes=gpu_launcher.Attributes(),
         on_error=pytest.fail,
     )
-    fake_driver.runs = False
+
+
+def test_tensors_of_pytorch(torch_as_gpu, fake_driver):
+    torch = torch_as_gpu
+    launch = bound([ArrayParameter("bf16", divisible_by_16=True), ConstantParameter(None)])
     x = torch.zeros(64, dtype=torch.bfloat16)
     others = [x[1:], x.half(), x.to_sparse(), x.to("meta"), x.numpy, None, 5]
     assert [launch(1, 1, 1, other, None) for other in others] == [NotImplemented] * len(others)
@@ -410,11 +438,31 @@ def test_tensors_of_pytorch(monkeypatch, fake_driver):
         assert sys.getrefcount(good) == counts
 
 
+def test_launchers_tell_the_dtypes_of_pytorch_apart(torch_as_gpu):
+    torch = torch_as_gpu
+    tensors = [torch.zeros(16, dtype=getattr(torch, name)) for name in _TORCH_NAMES]
+    for tensor in tensors:
+        launch = bound([ArrayParameter(dtype_of(tensor.dtype).name)])
+        taken = [other for other in tensors if launch(1, 1, 1, other) is None]
+        assert [other.dtype for other in taken] == [tensor.dtype]
+
+
+def test_tensors_on_other_gpus_are_declined(torch_as_gpu, fake_driver, monkeypatch):
+    torch = torch_as_gpu
+    launch = bound([ArrayParameter("fp32")])
+    x = torch.zeros(4)
+    assert launch(1, 1, 1, x) is None
+    monkeypatch.setattr(dlpack, "CUDA", dlpack.CPU | 1 << 32)
+    assert bound([ArrayParameter("fp32")])(1, 1, 1, x) is NotImplemented
+
+
+_TORCH_NAMES = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16"]
+_TORCH_NAMES += ["float32", "float64", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"]
+
+
 def test_every_dtype_of_pytorch_is_told_apart():
     torch = pytest.importorskip("torch")
-    names = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16"]
-    names += ["float32", "float64", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"]
-    for name in names:
+    for name in _TORCH_NAMES:
         found = dlpack.open_dlpack(torch.zeros(2, 3, dtype=getattr(torch, name)).T)
         assert found.dtype is dtype_of(getattr(torch, name))
         assert (found.shape, found.strides) == ((3, 2), (1, 3))

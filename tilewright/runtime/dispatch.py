@@ -1,9 +1,9 @@
 """The way from `kernel[grid](...)` to machine code, as short as Python allows.
 
-For each kernel three functions are made from its signature, so that Python itself matches keywords
-to parameters. Two launch (the grid is given, or computed from the arguments): they try the
-launchers of recent calls in turn, which check the arguments in machine code and answer
-`NotImplemented` where they do not fit. What is left goes to `state.launch`. The third only binds.
+For each kernel a function is made from its signature, so that Python itself matches keywords to
+parameters. Launches try the launchers of recent calls in turn, which check the arguments in
+machine code and answer `NotImplemented` where they do not fit; `launch_function.py` does that in
+machine code too. What is left goes to `state.launch`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ _MOST_PROGRAMS = 2**31
 class State(Protocol):
     """What a launch function asks of its kernel."""
 
-    recent: tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...]
-    check: Callable[[], None] | None
+    @property
+    def recent(self) -> tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...]:
+        """The launchers that are tried, their options, and what the launch then returns."""
+
+    @property
+    def check(self) -> Callable[[], None] | None:
+        """What is called before they are tried."""
 
     def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> object:
         """Launch in whatever way there is; values are in the order of the parameters."""
@@ -41,76 +46,71 @@ class State(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """The functions made from one signature; see `make_binder`.
+    """What is made from one signature; see `make_binder`.
 
-    `fixed(state, x, y, z)` returns a launch function, `computed(state)` one that takes the function
-    that computes the grid before its arguments.
+    `bind(*arguments, **named)` returns the values of all parameters, and the launch options. The
+    first `positional` parameters may be given by position.
     """
 
-    fixed: Callable[[State, int, int, int], Callable[..., Any]]
-    computed: Callable[[State], Callable[..., Any]]
     bind: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
+    names: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    positional: int
+    takes_any_number: bool
+
+    def launch_function(self, state: State) -> Callable[..., Any]:
+        """Return the function `launch(grid, *arguments, **named)` of a kernel."""
+        bind, names = self.bind, self.names
+
+        def launch(grid: Grid, /, *arguments: Any, **named: Any) -> Any:
+            values, options = bind(*arguments, **named)
+            if callable(grid):
+                grid = _computed(grid, names, values, bind.__name__)
+            x, y, z = extents(grid)
+            if state.check is not None:
+                state.check()
+            for launcher, given, kernel in state.recent:
+                if given == options and launcher(x, y, z, *values) is not NotImplemented:
+                    return kernel
+            return state.launch((x, y, z), values, options)
+
+        return launch
 
 
-# What is in a launch function once the grid is known, and the end of the function around it.
-_LAUNCH = """\
-        if {_}state.check is not None:
-            {_}state.check()
-        for {_}launcher, {_}given, {_}kernel in {_}state.recent:
-            if (
-                {_}given == {_}options
-                and {_}launcher({_}x, {_}y, {_}z, {arguments}) is not {_}declined
-            ):
-                return {_}kernel
-        return {_}state.launch(({_}x, {_}y, {_}z), ({arguments}), {_}options)
-    {_}launch.__name__ = {_}launch.__qualname__ = {_}name
-    return {_}launch
-"""
+def _computed(
+    grid: Callable[[dict[str, Any]], Any], names: Sequence[str], values: Sequence[Any], name: str
+) -> Any:
+    try:
+        return grid(dict(zip(names, values, strict=True)))
+    except KeyError as error:
+        raise _no_key(name, error, names) from error
 
-_TEMPLATE = (
-    """
-def {_}fixed({_}state, {_}x, {_}y, {_}z):
-    def {_}launch({signature}):
-        {extra}
-"""
-    + _LAUNCH
-    + """
-def {_}computed({_}state):
-    def {_}launch({_}grid, /, {signature}):
-        {extra}
-        try:
-            {_}x, {_}y, {_}z = {_}extents({_}grid({{{meta}}}))
-        except KeyError as {_}error:
-            raise {_}no_key({_}name, {_}error, {names}) from {_}error
-"""
-    + _LAUNCH
-    + """
+
+_TEMPLATE = """
 def {_}bind({signature}):
     {extra}
     return ({arguments}), {_}options
+{_}bind.__name__ = {_}bind.__qualname__ = {_}name
 """
-)
 
 
 def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
-    """Make the launch functions of a kernel.
+    """Make what matches the arguments of a kernel with its parameters.
 
-    They take its parameters, by position or by name, and launch options by name. What is missing
-    is passed on as `MISSING`.
+    They are given by position or by name, and launch options by name. What is missing is passed on
+    as `MISSING`.
     """
     prefix = "_"
     while any(parameter.name.startswith(prefix) for parameter in parameters):
         prefix += "_"
+    defaults = tuple(p.default if p.has_default else MISSING for p in parameters)
     namespace: dict[str, Any] = {
         f"{prefix}name": name,
         f"{prefix}missing": MISSING,
-        f"{prefix}declined": NotImplemented,
-        f"{prefix}extents": extents,
         f"{prefix}refuse": _refuse_extra,
-        f"{prefix}no_key": _no_key,
         **{f"{prefix}default{p.num}": p.default for p in parameters if p.has_default},
     }
-    names = [parameter.name for parameter in parameters]
+    names = tuple(parameter.name for parameter in parameters)
     takes_any_number = any(parameter.is_variadic for parameter in parameters)
     refuse = f"if {prefix}extra: {prefix}refuse({prefix}name, {len(parameters)}, {prefix}extra)"
     source = _TEMPLATE.format(
@@ -118,16 +118,15 @@ def make_binder(name: str, parameters: Sequence[Parameter]) -> Binder:
         signature=_signature(parameters, prefix),
         extra="pass" if takes_any_number else refuse,
         arguments="".join(f"{n}, " for n in names),
-        meta=", ".join(f"{n!r}: {n}" for n in names),
-        names=repr(names),
     )
     exec(_compiled(source), namespace)  # noqa: S102 - the text is ours
-    return Binder(*(namespace[f"{prefix}{part}"] for part in ("fixed", "computed", "bind")))
+    positional = sum(not parameter.is_keyword_only for parameter in parameters)
+    return Binder(namespace[f"{prefix}bind"], names, defaults, positional, takes_any_number)
 
 
 @functools.lru_cache(maxsize=256)
 def _compiled(source: str) -> CodeType:
-    """Compile the functions; kernels with the same signature share the code."""
+    """Compile the function; kernels with the same signature share the code."""
     return compile(source, "<launch>", "exec")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.ir.types import DTYPES
 from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
 from tilewright.runtime import dlpack, history
 from tilewright.runtime.cuda import Function, driver
@@ -25,11 +26,13 @@ from tilewright.runtime.launcher_shared import (
     SharedCode,
     bind_program,
     declining_launcher,
+    first_entry,
     python_layout_is_known,
     torch_types,
 )
 from tilewright.runtime.launcher_table import KeptMaps, MapField, Table
 from tilewright.runtime.tensor_maps import L2_PROMOTION, element_number, swizzle_number
+from tilewright.runtime.torch_interface import torch_interface
 
 if TYPE_CHECKING:
     from tilewright.runtime import launcher_code_gpu
@@ -94,7 +97,7 @@ def bind_gpu_launcher(
 
 
 def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
-    return 0, dlpack.dtype_word(parameter.dtype_name)
+    return dlpack.dtype_word(parameter.dtype_name), 8 * first_entry(parameter.dtype_name)
 
 
 class _Maps:
@@ -157,8 +160,9 @@ class _Shared(SharedCode):
         functions = None if tensor is None else dlpack.exchange(tensor)
         self.enter_ints()
         self.enter_descriptors()
-        addresses = {
-            Table.LAUNCH: driver().address("cuLaunchKernelEx"),
+        addresses: dict[int, int] = {
+            Table.LAUNCH: driver().address("cuLaunchKernel"),
+            Table.LAUNCH_WITH_ATTRIBUTES: driver().address("cuLaunchKernelEx"),
             Table.GET_CONTEXT: driver().address("cuCtxGetCurrent"),
             Table.SET_CONTEXT: driver().address("cuCtxSetCurrent"),
             Table.HISTORY: history.address(),
@@ -169,8 +173,28 @@ class _Shared(SharedCode):
             addresses[Table.VIEW_TENSOR] = functions.view
             addresses[Table.CURRENT_STREAM] = functions.current_stream
             types = {Table.TENSOR: tensor, Table.PARAMETER: parameter}
-        self.enter_addresses(addresses)
+        self.enter_addresses({**addresses, **_torch_entries()})
         self.enter_objects(types)
+
+
+# There is none for these.
+_NO_DTYPE = 2**31 - 1
+
+
+def _torch_entries() -> dict[int, int]:
+    """The entries of PyTorch's C interface."""
+    found = torch_interface()
+    if found is None:
+        return {Table.TENSOR_OFFSET: 0}
+    return {
+        Table.TENSOR_OFFSET: found.offset,
+        Table.GET_DATA: found.get_data,
+        Table.GET_TENSOR_DTYPE: found.get_dtype,
+        Table.GET_DEVICE_TYPE: found.get_device_type,
+        Table.GET_DEVICE_INDEX: found.get_device_index,
+        Table.DEVICE_TYPE: found.cuda,
+        **{first_entry(name): found.dtypes.get(name, _NO_DTYPE) for name in DTYPES},
+    }
 
 
 class _State:

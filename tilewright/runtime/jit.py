@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
-from types import FunctionType
+from functools import cached_property
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from tilewright import env
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tilewright.codegen.gpu import options as gpu_options
-    from tilewright.runtime import codes, cuda, gpu_target, host_copies, request
+    from tilewright.runtime import codes, cuda, gpu_target, host_copies, launch_function, request
 else:
     codes = Deferred("tilewright.runtime.codes")
     cuda = Deferred("tilewright.runtime.cuda")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
     gpu_target = Deferred("tilewright.runtime.gpu_target")
     host_copies = Deferred("tilewright.runtime.host_copies")
+    launch_function = Deferred("tilewright.runtime.launch_function")
     request = Deferred("tilewright.runtime.request")
 
 __all__ = ["JITFunction", "jit"]
@@ -48,7 +49,7 @@ __all__ = ["JITFunction", "jit"]
 # Launchers that a launch tries before it works out which kernel it needs.
 _RECENT = 4
 
-# Launch functions that are kept, one for each grid.
+# Functions that are kept, one for each grid.
 _GRIDS = 256
 
 
@@ -77,13 +78,12 @@ class JITFunction(KernelFunction):
         super().__init__(fn, **settings)
         self.version = version
         self.launch_metadata = launch_metadata
-        self.recent: tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...] = ()
-        self.check: Callable[[], None] | None = self.check_globals
+        self._remembered: list[Any] = [self.check_globals, ()]
         self.checks_assertions = env.device_debug() if debug is None else debug
         self.is_interpreted = env.interpret()
         self._is_reported = env.debug_level() >= 1
-        self._hooks: list[Callable[..., Any]] = []
         self._launches: dict[Any, Callable[..., Any]] = {}
+        self._hooks: list[Callable[..., Any]] = []
         self._codes: dict[Any, codes.Code] = {}
         self._kernels: dict[Any, list[codes.Compiled]] = {}
         self._emulated_kernels: dict[Any, EmulatedKernel] = {}
@@ -98,8 +98,8 @@ class JITFunction(KernelFunction):
             try:
                 return self._launches[grid]
             except (KeyError, TypeError):
-                pass
-        return self._launch_function(grid)
+                return self._keep_grid(grid)
+        return MethodType(self._launch_function, grid if callable(grid) else extents(grid))
 
     def run(self, *args: Any, grid: Grid, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch, or with `warmup` only compile: `kernel[grid](*args, **kwargs)` as a method."""
@@ -154,19 +154,40 @@ class JITFunction(KernelFunction):
         """The functions that match a call with the parameters."""
         return make_binder(self.name, self.params)
 
-    @cached_property
-    def _computed(self) -> Callable[..., Any]:
-        return self.binder.computed(self)
-
-    def _launch_function(self, grid: Any) -> Callable[..., Any]:
-        if callable(grid):
-            return partial(self._computed, grid)
-        function = self.binder.fixed(self, *extents(grid))
-        if type(grid) is tuple:
+    def _keep_grid(self, grid: tuple[Any, ...]) -> Callable[..., Any]:
+        """Return the function for a grid; the same one from then on, since making it takes long."""
+        function = MethodType(self._launch_function, extents(grid))
+        with contextlib.suppress(TypeError):  # a size that has no hash
             if len(self._launches) >= _GRIDS:
                 self._launches.clear()
             self._launches[grid] = function
         return function
+
+    @cached_property
+    def _launch_function(self) -> Callable[..., Any]:
+        binder = self.binder
+        in_python = binder.launch_function(self)
+        if binder.takes_any_number:
+            return in_python
+        return launch_function.bind_launch_function(
+            *(self.name, binder.names, binder.defaults, binder.positional),
+            self._remembered,
+            in_python,
+        )
+
+    @property
+    def recent(self) -> tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...]:
+        """The launchers that a launch tries before it works out which kernel it needs."""
+        return cast("tuple[Any, ...]", self._remembered[1])
+
+    @recent.setter
+    def recent(self, entries: tuple[Any, ...]) -> None:
+        self._remembered[1] = entries
+
+    @property
+    def check(self) -> Callable[[], None] | None:
+        """What is called before they are tried."""
+        return cast("Callable[[], None] | None", self._remembered[0])
 
     def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Launch on values in the order of the parameters; the way for what is new or unusual."""
@@ -325,7 +346,7 @@ class JITFunction(KernelFunction):
             return
         remembers(self)
         others = [entry for entry in self.recent if entry[2] is not kernel]
-        self.check = self.check_globals if self._recorded else None
+        self._remembered[0] = self.check_globals if self._recorded else None
         self.recent = ((launcher, kernel.options, kernel), *others[: _RECENT - 1])
 
 
@@ -343,10 +364,8 @@ class DebugLauncher:
         return self._kernel.checks_assertions
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
-        binder = self._kernel.binder
-        if callable(grid):
-            return partial(binder.computed(self), grid)
-        return binder.fixed(self, *extents(grid))
+        grid = grid if callable(grid) else extents(grid)
+        return MethodType(self._kernel.binder.launch_function(self), grid)
 
     def launch(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Run the kernel's body as ordinary Python."""

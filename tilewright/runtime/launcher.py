@@ -32,10 +32,11 @@ from tilewright.runtime.launcher_shared import (
     SharedCode,
     bind_program,
     declining_launcher,
+    first_entry,
     python_layout_is_known,
     torch_types,
 )
-from tilewright.runtime.launcher_table import ENTRIES_PER_DTYPE, Table
+from tilewright.runtime.launcher_table import Table
 from tilewright.runtime.pool import pool, raise_status
 
 if TYPE_CHECKING:
@@ -77,11 +78,7 @@ def bind_launcher(
 def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
     """The flags that NumPy must have set, and where the dtypes stand in the table."""
     flags = _NUMPY_ALIGNED | (_NUMPY_WRITEABLE if parameter.written else 0)
-    return flags, 8 * _first_entry(parameter.dtype_name)
-
-
-def _first_entry(dtype_name: str) -> int:
-    return len(Table) + ENTRIES_PER_DTYPE * list(DTYPES).index(dtype_name)
+    return flags, 8 * first_entry(parameter.dtype_name)
 
 
 def accept_torch() -> None:
@@ -119,7 +116,7 @@ class _Shared(SharedCode):
         }
         for name in DTYPES:
             dtypes = (*_numpy_dtypes(name), _torch_dtype(name))
-            entries.update(enumerate(dtypes, _first_entry(name)))
+            entries.update(enumerate(dtypes, first_entry(name)))
         self.enter_objects(entries)
 
 

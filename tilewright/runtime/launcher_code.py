@@ -34,7 +34,7 @@ from tilewright.runtime.launcher_table import (
 )
 from tilewright.target import Host
 
-__all__ = ["LauncherPart", "module_text"]
+__all__ = ["LauncherPart", "expand_loads", "module_text"]
 
 
 class LauncherPart(NamedTuple):
@@ -88,10 +88,14 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
         RECORD=8 * RECORD_WORDS,
         HEAD=8 * (len(Head) + len(part.head)),
     )
-    return module_header(host) + _LOAD.sub(_expand_load, text)
+    return module_header(host) + expand_loads(text)
 
 
-# `%v = load ptr, %p at 24`: a load from an offset in bytes, `%p` being a pointer.
+def expand_loads(text: str) -> str:
+    """Expand `%v = load ptr, %p at 24`: a load from an offset in bytes, `%p` being a pointer."""
+    return _LOAD.sub(_expand_load, text)
+
+
 _LOAD = re.compile(r"(%[\w.]+) = load (\w+), (\S+) at (\S+)")
 
 

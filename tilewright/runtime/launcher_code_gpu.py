@@ -1,13 +1,16 @@
 """The part of the launcher that GPUs have to themselves, as LLVM IR; see `launcher_code.py`.
 
-A tensor says by DLPack's C functions where it is, without any object of Python being made: a
-`DLTensor` has its address at 0, its device at 8 (kind and number), its dtype at 20, and an offset
-in bytes at 40. The same functions say what the current stream of a device is.
+A tensor says by PyTorch's C interface where it is, without any object of Python being made; where
+there is none, by DLPack's C functions: a `DLTensor` has its address at 0, its device at 8 (kind and
+number), its dtype at 20, and an offset in bytes at 40. Those also say what the current stream of a
+device is.
 
-The launch is one call of the driver, `cuLaunchKernelEx(config, function, parameters, null)`. A
-`CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared memory at 24, the
-stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of the slots;
-on a little-endian machine that is where narrower values lie too. Those of the tensor maps follow.
+The launch is one call of the driver: `cuLaunchKernel(function, grid, block, shared memory, stream,
+parameters, null)` or, where it has attributes, `cuLaunchKernelEx(config, function, parameters,
+null)`. A `CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared memory at
+24, the stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of the
+slots; on a little-endian machine that is where narrower values lie too. Those of the tensor maps
+follow.
 If the thread's current context is another one, it gets it back after the launch: PyTorch takes its
 current device from there.
 """
@@ -39,7 +42,45 @@ array:
   %is.tensor = icmp eq ptr %type, %tensor.type
   %is.parameter = icmp eq ptr %type, %parameter.type
   %is.known = or i1 %is.tensor, %is.parameter
-  br i1 %is.known, label %view, label %decline
+  br i1 %is.known, label %known, label %decline
+known:
+  %handle.offset = load i64, @tilewright_table at $T_TENSOR_OFFSET
+  %has.interface = icmp ne i64 %handle.offset, 0
+  %dtype.place = load i64, %record at 16
+  %dtype.number = load i32, @tilewright_table at %dtype.place
+  br i1 %has.interface, label %ask.dtype, label %view
+ask.dtype:
+  %handle = getelementptr i8, ptr %value, i64 %handle.offset
+  %get.dtype = load ptr, @tilewright_table at $T_GET_TENSOR_DTYPE
+  %dtype.status = call i32 %get.dtype(ptr %handle, ptr %tensor)
+  %dtype.answer = load i32, ptr %tensor
+  %dtype.differs = xor i32 %dtype.answer, %dtype.number
+  %dtype.wrong = or i32 %dtype.status, %dtype.differs
+  %dtype.fits = icmp eq i32 %dtype.wrong, 0
+  br i1 %dtype.fits, label %ask.device, label %decline
+ask.device:
+  %get.type = load ptr, @tilewright_table at $T_GET_DEVICE_TYPE
+  %type.status = call i32 %get.type(ptr %handle, ptr %tensor)
+  %type.answer = load i32, ptr %tensor
+  %type.number = load i32, @tilewright_table at $T_DEVICE_TYPE
+  %type.differs = xor i32 %type.answer, %type.number
+  %get.index = load ptr, @tilewright_table at $T_GET_DEVICE_INDEX
+  %index.status = call i32 %get.index(ptr %handle, ptr %tensor)
+  %index.answer = load i32, ptr %tensor
+  %place.number.here = getelementptr i8, ptr %program, i64 $H_PLACE
+  %index.expected = load i32, %place.number.here at 4
+  %index.differs = xor i32 %index.answer, %index.expected
+  %differs = or i32 %type.differs, %index.differs
+  %statuses = or i32 %type.status, %index.status
+  %device.wrong = or i32 %differs, %statuses
+  %device.fits = icmp eq i32 %device.wrong, 0
+  br i1 %device.fits, label %ask.data, label %decline
+ask.data:
+  %get.data = load ptr, @tilewright_table at $T_GET_DATA
+  %data.status = call i32 %get.data(ptr %handle, ptr %tensor)
+  %handle.data = load i64, ptr %tensor
+  %has.data = icmp eq i32 %data.status, 0
+  br i1 %has.data, label %whole.number, label %decline
 view:
   %view.tensor = load ptr, @tilewright_table at $T_VIEW_TENSOR
   %view.status = call i32 %view.tensor(ptr %value, ptr %tensor)
@@ -49,7 +90,7 @@ place:
   %place.expected = load i64, %program at $H_PLACE
   %place.actual = load i64, %tensor at 8
   %is.here = icmp eq i64 %place.actual, %place.expected
-  %dtype.expected = load i32, %record at 16
+  %dtype.expected = load i32, %record at 8
   %dtype.actual = load i32, %tensor at 20
   %is.dtype = icmp eq i32 %dtype.actual, %dtype.expected
   %is.array = and i1 %is.here, %is.dtype
@@ -127,9 +168,32 @@ configure:
   %threads = trunc i64 %threads.64 to i32
   %shared.64 = load i64, %program at $H_SHARED_BYTES
   %shared = trunc i64 %shared.64 to i32
-  %attributes = load ptr, %program at $H_ATTRIBUTES
   %attribute.count.64 = load i64, %program at $H_ATTRIBUTE_COUNT
   %attribute.count = trunc i64 %attribute.count.64 to i32
+  %is.plain = icmp eq i32 %attribute.count, 0
+  %function = load ptr, %program at $H_FUNCTION
+  %context = load ptr, %program at $H_CONTEXT
+  %get.context = load ptr, @tilewright_table at $T_GET_CONTEXT
+  %set.context = load ptr, @tilewright_table at $T_SET_CONTEXT
+  ; A full queue makes the driver wait.
+  %thread = call ptr @PyEval_SaveThread()
+  %get.status = call i32 %get.context(ptr %context.found)
+  %context.before = load ptr, ptr %context.found
+  %is.current = icmp eq ptr %context.before, %context
+  br i1 %is.current, label %start, label %elsewhere
+elsewhere:
+  %set.status = call i32 %set.context(ptr %context)
+  %is.set = icmp eq i32 %set.status, 0
+  br i1 %is.set, label %start, label %launched
+start:
+  br i1 %is.plain, label %plain, label %special
+plain:
+  %launch.kernel = load ptr, @tilewright_table at $T_LAUNCH
+  %status.plain = call i32 %launch.kernel(ptr %function, i32 %size0, i32 %size1, i32 %size2,
+      i32 %threads, i32 1, i32 1, i32 %shared, ptr %stream.here, ptr %places, ptr null)
+  br label %started
+special:
+  %attributes = load ptr, %program at $H_ATTRIBUTES
   %config.y = getelementptr i8, ptr %config, i64 4
   %config.z = getelementptr i8, ptr %config, i64 8
   %config.threads = getelementptr i8, ptr %config, i64 12
@@ -149,31 +213,18 @@ configure:
   store ptr %stream.here, ptr %config.stream
   store ptr %attributes, ptr %config.attributes
   store i32 %attribute.count, ptr %config.count
-
-  %function = load ptr, %program at $H_FUNCTION
-  %context = load ptr, %program at $H_CONTEXT
-  %get.context = load ptr, @tilewright_table at $T_GET_CONTEXT
-  %set.context = load ptr, @tilewright_table at $T_SET_CONTEXT
-  %launch.kernel = load ptr, @tilewright_table at $T_LAUNCH
-  ; A full queue makes the driver wait.
-  %thread = call ptr @PyEval_SaveThread()
-  %get.status = call i32 %get.context(ptr %context.found)
-  %context.before = load ptr, ptr %context.found
-  %is.current = icmp eq ptr %context.before, %context
-  br i1 %is.current, label %here, label %elsewhere
-here:
-  %status.here = call i32 %launch.kernel(ptr %config, ptr %function, ptr %places, ptr null)
-  br label %launched
-elsewhere:
-  %set.status = call i32 %set.context(ptr %context)
-  %is.set = icmp eq i32 %set.status, 0
-  br i1 %is.set, label %there, label %launched
-there:
-  %status.there = call i32 %launch.kernel(ptr %config, ptr %function, ptr %places, ptr null)
+  %launch.special = load ptr, @tilewright_table at $T_LAUNCH_WITH_ATTRIBUTES
+  %status.special = call i32 %launch.special(ptr %config, ptr %function, ptr %places, ptr null)
+  br label %started
+started:
+  %status.started = phi i32 [ %status.plain, %plain ], [ %status.special, %special ]
+  br i1 %is.current, label %launched, label %back
+back:
   %back.status = call i32 %set.context(ptr %context.before)
   br label %launched
 launched:
-  %status = phi i32 [ %status.here, %here ], [ %set.status, %elsewhere ], [ %status.there, %there ]
+  %status = phi i32 [ %status.started, %started ], [ %status.started, %back ],
+                   [ %set.status, %elsewhere ]
   call void @PyEval_RestoreThread(ptr %thread)
   %is.launched = icmp eq i32 %status, 0
   br i1 %is.launched, label %success, label %raise
@@ -183,7 +234,7 @@ GPU_PART = LauncherPart(
     functions=_FUNCTIONS + FUNCTIONS,
     entry=_ENTRY,
     array=_ARRAY,
-    whole="[ %tensor.data, %address ]",
+    whole="[ %tensor.data, %address ], [ %handle.data, %ask.data ]",
     launch=_LAUNCH.replace("$MAKE_MAPS", MAKE_MAPS),
     head=GpuHead,
 )

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.codegen.loading import LoadedObject
 from tilewright.ir.types import DTYPES
 from tilewright.ops.descriptor import ALIGNMENT_BYTES
 from tilewright.runtime.deferred import Deferred
@@ -37,6 +38,7 @@ from tilewright.runtime.launcher_table import (
 )
 from tilewright.runtime.pool import keep_forever
 from tilewright.runtime.tensor_descriptor import LARGEST_SIZE, TensorDescriptor
+from tilewright.target import Host
 
 if TYPE_CHECKING:
     from tilewright.codegen import llvm
@@ -52,6 +54,9 @@ __all__ = [
     "SharedCode",
     "bind_program",
     "declining_launcher",
+    "first_entry",
+    "load_shared",
+    "new_builtin",
     "python_layout_is_known",
     "torch_types",
 ]
@@ -60,6 +65,11 @@ Launcher = Callable[..., object]
 
 # The number of entries of a table.
 TABLE_SIZE = len(Table) + ENTRIES_PER_DTYPE * len(DTYPES)
+
+
+def first_entry(dtype_name: str) -> int:
+    """Return the number of the first entry of an element type."""
+    return len(Table) + ENTRIES_PER_DTYPE * list(DTYPES).index(dtype_name)
 
 
 # ---- what a launcher checks ------------------------------------------------------------------
@@ -168,24 +178,29 @@ def _alignment(divisible_by_16: bool | None) -> tuple[int, int]:
 # ---- the code ---------------------------------------------------------------------------------
 
 
+def load_shared(name: str, text: Callable[[Host], str]) -> LoadedObject:
+    """Load code that is there once in a process, from the disk cache if it is in there."""
+    machine = host()
+
+    def make() -> bytes:
+        return llvm.compile_to_object(text(machine), host=machine, level=1)
+
+    loaded = load_object(cached_object(f"{name};{machine.fingerprint}", make))
+    keep_forever(loaded)
+    return loaded
+
+
 class SharedCode:
     """The code of all launchers of a kind of device, and its table: what no kernel changes."""
 
     def __init__(self, kind: str, part: Callable[[], launcher_code.LauncherPart]) -> None:
-        machine = host()
-
-        def make() -> bytes:
-            text = launcher_code.module_text(machine, TABLE_SIZE, part())
-            return llvm.compile_to_object(text, host=machine, level=1)
-
-        name = f"launcher;{kind};{TABLE_SIZE};{machine.fingerprint}"
-        loaded = load_object(cached_object(name, make))
-        keep_forever(loaded)
+        name = f"launcher;{kind};{TABLE_SIZE}"
+        loaded = load_shared(name, lambda host: launcher_code.module_text(host, TABLE_SIZE, part()))
         self.address = loaded.address("tilewright_launcher")
         place = loaded.address("tilewright_table")
         self.table = (ctypes.c_void_p * TABLE_SIZE).from_address(place)
 
-    def enter_addresses(self, entries: Mapping[Table, int]) -> None:
+    def enter_addresses(self, entries: Mapping[int, int]) -> None:
         """Enter addresses, and what else is a number."""
         for place, entry in entries.items():
             self.table[place] = entry
@@ -227,24 +242,32 @@ def bind_program(
     launch that went wrong returned, and raises. The builtin keeps `owner` alive.
     """
     words = program.count, max(program.slots, 1), *head
-    # A builtin reads its definition while it is being deleted, before it lets go of `self`. Bytes
-    # and tuples are what the garbage collector does not empty before that.
-    text = name.encode() + b"\0"
-    definition = _METHOD.pack(_contents(text), code.address, _METH_FASTCALL, 0)
     this = (
         struct.pack(f"<{len(words)}Q", *words) + b"".join(program.records),
         on_status,
         *program.constants,
-        *(owner, definition, text),
+        owner,
     )
-    new_builtin = ctypes.pythonapi.PyCFunction_NewEx
-    new_builtin.restype = ctypes.py_object
-    new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    builtin: Launcher = new_builtin(_contents(definition), this, None)
+    return new_builtin(name, code.address, this)
+
+
+def new_builtin(
+    name: str, address: int, this: tuple[object, ...], *, takes_keywords: bool = False
+) -> Callable[..., Any]:
+    """Return a builtin function, whose machine code is given a tuple that begins with `this`."""
+    # A builtin reads its definition while it is being deleted, before it lets go of `self`. Bytes
+    # and tuples are what the garbage collector does not empty before that.
+    text = name.encode() + b"\0"
+    flags = _METH_FASTCALL | (_METH_KEYWORDS if takes_keywords else 0)
+    definition = _METHOD.pack(_contents(text), address, flags, 0)
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    builtin: Callable[..., Any] = new(_contents(definition), (*this, definition, text), None)
     return builtin
 
 
-_METH_FASTCALL = 0x80
+_METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
 # PyMethodDef: the name, the function, flags, the documentation.
 _METHOD = struct.Struct("<QQi4xQ")
 

@@ -24,6 +24,7 @@ __all__ = [
 RECORD_WORDS = 8
 
 # For each element type two dtypes of NumPy, since C has two 64-bit integer types, and PyTorch's.
+# For GPUs the first entry is no address: the number that PyTorch's C interface has for it.
 ENTRIES_PER_DTYPE = 3
 
 # Of a tensor descriptor: the array, three sequences, two options.
@@ -85,6 +86,13 @@ class Table(enum.IntEnum):
     CURRENT_STREAM = 13
     HISTORY = 14
     ENCODE_TENSOR_MAP = 15
+    TENSOR_OFFSET = 16  # of PyTorch's C interface, from here on: no address; 0 where there is none
+    GET_DATA = 17
+    GET_TENSOR_DTYPE = 18
+    GET_DEVICE_TYPE = 19
+    GET_DEVICE_INDEX = 20
+    DEVICE_TYPE = 21  # no address: what it calls GPUs
+    LAUNCH_WITH_ATTRIBUTES = 22
 
 
 class Kind(enum.IntEnum):
@@ -94,7 +102,7 @@ class Kind(enum.IntEnum):
     `n - excluded >= count` and `(n & mask == 0) == is_zero`; the last two hold for addresses too.
     """
 
-    ARRAY = 0  # flags, offset in the table (or DLPack's dtype), excluded, count, mask, is_zero
+    ARRAY = 0  # flags (DLPack's dtype), offset in the table, excluded, count, mask, is_zero
     INTEGER = 1  # low, span, excluded, count, mask, is_zero
     UNSIGNED = 2  # the same
     SINGLE = 3
