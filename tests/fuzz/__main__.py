@@ -12,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.fuzz.differential import Outcome
+from tests.fuzz.differential import COMPILED, EXECUTORS, GPU, Outcome
 from tests.fuzz.shrink import shrink
 from tests.fuzz.workers import Worker
+from tilewright.errors import TilewrightError
+from tilewright.runtime import cuda
 
 
 def main() -> int:
@@ -23,7 +25,7 @@ def main() -> int:
     started = time.monotonic()
     kinds: Counter[str] = Counter()
     workers: SimpleQueue[Worker] = SimpleQueue()
-    pool = [Worker() for _ in range(options.jobs)]
+    pool = [Worker(on=options.on) for _ in range(options.jobs)]
     for worker in pool:
         workers.put(worker)
     try:
@@ -36,7 +38,9 @@ def main() -> int:
     finally:
         for worker in pool:
             worker.__exit__()
-    print(f"\n{kinds['agrees']} of {kinds.total()} kernels agree", dict(kinds))
+    faults = {kind: number for kind, number in kinds.items() if kind != "agrees"}
+    executors = " = ".join(["eager mode", "interpreter", *options.on])
+    print(f"\n{kinds['agrees']} of {kinds.total()} kernels agree ({executors})", faults or "")
     return int(kinds["agrees"] != kinds.total())
 
 
@@ -48,13 +52,41 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument(
+        "--on",
+        type=_executors,
+        default=COMPILED,
+        help="what runs the kernels: cpu, gpu, and architectures to emulate "
+        f"(default: {','.join(COMPILED)})",
+    )
+    parser.add_argument(
+        "--gpu",
+        dest="on",
+        action="store_const",
+        const=("sm_90a", GPU),
+        help="the same as --on sm_90a,gpu",
+    )
+    parser.add_argument(
         "--no-shrink", action="store_true", help="print failing kernels as they are"
     )
     parser.add_argument("--keep", type=Path, help="folder for the texts of failing kernels")
     parser.add_argument(
         "files", nargs="*", type=Path, help="texts of kernels to check in place of random ones"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if GPU in options.on:
+        try:
+            cuda.device(0)
+        except TilewrightError as error:
+            parser.error(str(error))
+    return options
+
+
+def _executors(names: str) -> tuple[str, ...]:
+    chosen = tuple(names.split(","))
+    for name in chosen:
+        if name not in EXECUTORS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(EXECUTORS)}")
+    return chosen
 
 
 def _outcomes(
@@ -79,7 +111,7 @@ def _outcomes(
 def _report(seed: int, source: str, outcome: Outcome, options: argparse.Namespace) -> None:
     print(f"\n\nseed {seed}: {outcome.kind}\n{outcome.detail}\n")
     if not options.no_shrink and not outcome.kind.startswith("variant"):
-        with Worker(seconds=20) as worker:
+        with Worker(on=options.on, seconds=20) as worker:
             source = shrink(source, lambda text: worker.check(text).kind == outcome.kind)
             again = worker.check(source, stages=True)
         print(f"made smaller: {again.kind}: {again.detail}\n")

@@ -40,8 +40,8 @@ def full_name(dtype: DType) -> str:
 
 
 _ROUNDED = [
-    "tl.sqrt({})", "tl.sqrt_rn({})", "tl.fdiv({}, 3.0)", "tl.div_rn({}, {} + 1)",
-    "tl.clamp({}, -2.0, 5.0)",
+    "tl.sqrt({})", "tl.sqrt_rn({})", "tl.fdiv({}, 3.0, ieee_rounding=True)",
+    "tl.div_rn({}, {} + 1)", "tl.clamp({}, -2.0, 5.0)",
 ]  # fmt: skip
 
 
@@ -88,14 +88,21 @@ def stand_in(dtype: DType, shape: tuple[int, ...]) -> Tensor:
 
 
 class Expressions:
-    """Makes random expressions out of the tiles in `tiles`."""
+    """Makes random expressions out of the tiles in `tiles`.
 
-    def __init__(self, rng: random.Random) -> None:
+    With `portable` they have the same results on GPUs. Left out is then what these may group or
+    round otherwise, and what shows the bits of a NaN. With `fuses` they have them too where
+    products and sums are rounded together.
+    """
+
+    def __init__(self, rng: random.Random, *, portable: bool) -> None:
         self.rng = rng
+        self.portable = portable
         self.tiles: list[Tile] = []
         self.namespace: dict[str, Any] = {"tl": tl, "__builtins__": __builtins__}
         self.used_functions: dict[str, Any] = {}
         self._eager = Eager(Interpreter(checks_overflow=False))
+        self.fuses = portable and self.chance(0.2)
 
     # ---- evaluating
 
@@ -268,7 +275,9 @@ class Expressions:
             case "+" | "-":
                 return self.tile(f"({a.text} {text} {b.text})", None if x is None else x + y)
             case "*":
-                return self.tile(f"({a.text} * {b.text})", None if x is None else x * y)
+                return self._multiplied(a, b, None if x is None else x * y)
+            case "/":
+                return self._divided(a, b)
             case "max" | "min":
                 return self.tile(
                     f"tl.{text}imum({a.text}, {b.text})", None if x is None else max(x, y)
@@ -285,6 +294,23 @@ class Expressions:
                 )
             case _:
                 return self.tile(f"({a.text} {text} {b.text})")
+
+    def _multiplied(self, a: Tile, b: Tile, whole: float | None) -> Tile | None:
+        """A product, which must be exact where it may be rounded together with a sum."""
+        made = self.tile(f"({a.text} * {b.text})", whole)
+        if made is not None and self.fuses and made.is_float and made.whole is None:
+            return None
+        return made
+
+    def _divided(self, a: Tile, b: Tile) -> Tile | None:
+        """A quotient; GPUs are a little off on `/` of fp32."""
+        plain = self.tile(f"({a.text} / {b.text})")
+        if not self.portable or plain is None or plain.dtype.name == "fp64":
+            return plain
+        x, y = (f"tl.cast({tile.text}, tl.float32)" for tile in (a, b))
+        return self.converted(
+            Tile(f"tl.div_rn({x}, {y})", stand_in(DTYPES["fp32"], plain.shape)), plain.dtype
+        )
 
     def _bits(self, depth: int) -> Tile | None:
         pair = self._two(depth, lambda t: not t.is_float)
@@ -348,6 +374,7 @@ class Expressions:
         if (
             dtype.primitive_bitwidth == a.dtype.primitive_bitwidth
             and dtype.primitive_bitwidth > 1
+            and not (self.portable and a.is_float and a.bound is None)
             and self.chance(0.4)
         ):
             return self.tile(f"({a.text}).to({full_name(dtype)}, bitcast=True)")
@@ -426,13 +453,23 @@ class Expressions:
             case "xor_sum" if not a.is_float:
                 return self.tile(f"tl.xor_sum({a.text}, {axis}{keep})")
             case "reduce" if not a.is_float or (a.bound is not None and a.bound * count <= 2**24):
-                choices = [
-                    f for f in combine.ASSOCIATIVE if not a.is_float or "multiply" not in f.name
-                ]
-                function = self._use(self.rng.choice(choices))
+                functions = self._associative(a, count)
+                if not functions:
+                    return None
+                function = self._use(self.rng.choice(functions))
                 whole = a.bound * count if a.is_float else None
                 return self.tile(f"tl.reduce({a.text}, {axis}, {function}{keep})", whole)
         return None
+
+    def _associative(self, a: Tile, count: int) -> list[Any]:
+        """Functions that may combine so many elements of a tile in groups."""
+        if not a.is_float:
+            return list(combine.ASSOCIATIVE)
+        if a.bound is None:
+            return []
+        is_exact = a.bound * count <= EXACT_UP_TO[a.dtype.name]
+        left_out = {"combine_multiply"} | ({"combine_add"} if not is_exact else set())
+        return [f for f in combine.ASSOCIATIVE if f.name not in left_out]
 
     def _use(self, function: Any) -> str:
         self.used_functions[function.name] = function
@@ -445,18 +482,22 @@ class Expressions:
             return None
         axis, reverse = self._axis(a), self.chance(0.3)
         kind = self.rng.choice(["cumsum", "cumprod", "scan"])
+        count = a.shape[axis]
         if kind == "scan":
-            function = self._use(self.rng.choice(combine.SINGLES))
+            functions = self._associative(a, count) if self.portable else combine.SINGLES
+            if not functions:
+                return None
+            function = self._use(self.rng.choice(functions))
             return self.tile(
                 f"tl.associative_scan({a.text}, {axis}, {function}, reverse={reverse})"
             )
-        if kind == "cumprod" and a.dtype.is_bool():
+        if kind == "cumprod" and (a.dtype.is_bool() or (self.portable and a.is_float)):
             return None
-        whole = (
-            a.bound * a.shape[axis]
-            if a.is_float and a.bound is not None and kind == "cumsum"
-            else None
-        )
+        whole = None
+        if a.is_float and a.bound is not None and kind == "cumsum":
+            whole = a.bound * count
+        if self.portable and a.is_float and (whole is None or whole > 2**24):
+            return None
         return self.tile(f"tl.{kind}({a.text}, {axis}, reverse={reverse})", whole)
 
     def _paired(self, depth: int) -> Tile | None:
@@ -468,7 +509,14 @@ class Expressions:
             return None
         axis, item = self._axis(a), self.rng.randrange(2)
         if self.chance(0.5):
-            function = self._use(self.rng.choice(combine.PAIRS))
+            functions = combine.PAIRS
+            if self.portable:
+                functions = combine.ASSOCIATIVE_PAIRS
+                if a.is_float:
+                    functions = (combine.combine_best,)
+                    if a.bound is None:
+                        return None
+            function = self._use(self.rng.choice(functions))
             b = self.converted(b, a.dtype)
             pair, reverse = f"({a.text}, {b.text})", self.chance(0.3)
             return self.tile(

@@ -14,7 +14,7 @@ from tilewright.ir.types import DTYPES
 __all__ = ["generate"]
 
 RANGES = [
-    "range({})", "range({})", "tl.range({})", "tl.range({}, num_stages=2)",
+    "range({})", "range({})", "tl.range({})", "tl.range({}, num_stages={stages})",
     "tl.range({}, loop_unroll_factor=2)",
 ]  # fmt: skip
 
@@ -167,7 +167,7 @@ class Generator(Memory):
         bounds = f"{self.number(start)}, {self.number(stop)}"
         bounds += f", {self.number(step)}" if step != 1 or self.chance(0.1) else ""
         form = self.rng.choice(RANGES)
-        return form.format(bounds), last, False
+        return form.format(bounds, stages=self.rng.randint(1, 4)), last, False
 
     @contextmanager
     def _value_of(self, index: str, *, is_static: bool) -> Iterator[None]:
@@ -377,6 +377,7 @@ class Generator(Memory):
             "GRID": self.grid,
             "ARRAYS": sizes,
             "SCALARS": scalars,
+            "OPTIONS": self.options,
             "TOLERANCES": self.tolerances,
         }
         parts = [
@@ -388,6 +389,9 @@ class Generator(Memory):
         return "\n\n".join(parts)
 
 
-def generate(seed: int) -> str:
-    """Return the text of a random kernel; the same for the same seed."""
-    return Generator(seed).kernel()
+def generate(seed: int, *, portable: bool = True) -> str:
+    """Return the text of a random kernel; the same for the same seed.
+
+    A portable one has the same results on GPUs.
+    """
+    return Generator(seed, portable=portable).kernel()

@@ -34,7 +34,7 @@ ATOMIC_TYPES = ["i32", "i64", "u32", "fp32", "fp64", "fp16", "bf16"]
 MATH = [
     "tl.exp({})", "tl.exp2({})", "tl.log(tl.abs({}) + 1)", "tl.sin({})", "tl.cos({})",
     "tl.sigmoid({})", "tl.math.tanh({})", "tl.erf({})", "tl.rsqrt(tl.abs({}) + 1)",
-    "tl.log2(tl.abs({}) + 0.5)",
+    "tl.log2(tl.abs({}) + 0.5)", "(1.0 / (tl.abs({}) + 1))", "({} / 3.0)", "tl.fdiv({0}, {0} + 30)",
 ]  # fmt: skip
 
 
@@ -79,8 +79,8 @@ class Scope:
 class Memory(Expressions):
     """Writes statements that access memory."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(random.Random(seed))
+    def __init__(self, seed: int, *, portable: bool) -> None:
+        super().__init__(random.Random(seed), portable=portable)
         rng = self.rng
         self.lines: list[str] = []
         self.indent = 1
@@ -95,6 +95,11 @@ class Memory(Expressions):
         self.sizes = self._choose_sizes()
         self.inputs = [self._array("x", rng.choice(INPUT_TYPES)) for _ in range(rng.randint(1, 3))]
         self.private = [self._array("y", rng.choice(INPUT_TYPES)) for _ in range(rng.randint(1, 2))]
+        self.options = {
+            "num_warps": rng.choice([1, 2, 4, 4, 8]),
+            "num_stages": rng.randint(1, 5),
+            "enable_fp_fusion": self.fuses,
+        }
         self.shared: list[Array] = []
         self.outputs: list[Array] = []
         self.scopes = [Scope()]
@@ -362,7 +367,9 @@ class Memory(Expressions):
             return
         array = self.rng.choice(arrays)
         dtype, shape = DTYPES[array.dtype], tile.shape if self.chance(0.5) else self.shape()
-        kinds = ["add", "max", "min", "xchg", "cas"] + ["and", "or", "xor"] * dtype.is_int()
+        kinds = ["add", "max", "min", "xchg"] + ["and", "or", "xor"] * dtype.is_int()
+        # Which bits a NaN has is left open.
+        kinds += ["cas"] * (dtype.is_int() or not self.portable)
         kind, value = self.rng.choice(kinds), self.filled(tile, shape, dtype)
         if value.shape != shape or value.dtype is not dtype or value.size > MOST_ATOMIC_ELEMENTS:
             return

@@ -1,14 +1,21 @@
-"""Random kernels: eager mode, the interpreter and the CPU target leave the same bits in memory.
+"""Random kernels: all executors leave the same bits in memory, GPUs being emulated.
 
-`python -m tests.fuzz --count N --seed S` runs any number of them.
+`python -m tests.fuzz --count N --seed S` runs any number of them, with `--gpu` on a real GPU.
 """
 
 import ast
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.fuzz.differential import check
+from tests.executors import EMULATED
+from tests.fuzz import device
+from tests.fuzz.arena import Arena
+from tests.fuzz.differential import CPU, GPU, check
 from tests.fuzz.generate import generate
+from tests.fuzz.launch import Launch, load_module
 from tests.fuzz.shrink import shrink
 from tests.fuzz.variants import vary
 from tests.fuzz.workers import Worker
@@ -18,7 +25,13 @@ CHUNK = 10
 
 @pytest.fixture(scope="module")
 def worker():
-    with Worker() as process:
+    with Worker(on=[CPU]) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def emulating_worker():
+    with Worker(on=EMULATED) as process:
         yield process
 
 
@@ -44,6 +57,16 @@ def test_executors_agree(worker, chunk):
 @pytest.mark.parametrize("chunk", range(6, 40))
 def test_executors_agree_on_more(worker, chunk):
     check_seeds(worker, chunk * CHUNK, CHUNK)
+
+
+def test_emulated_gpus_agree(emulating_worker):
+    check_seeds(emulating_worker, 0, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(1, 41))
+def test_emulated_gpus_agree_on_more(emulating_worker, chunk):
+    check_seeds(emulating_worker, chunk * CHUNK, CHUNK)
 
 
 def test_a_seed_gives_one_kernel():
@@ -115,3 +138,53 @@ def test_a_worker_survives_what_ends_its_process():
     with Worker() as worker:
         assert worker.check(deadly).kind == "ends the process (-9)"
         assert worker.check(SIMPLE.format(stored="c", dtype="i32", data="small")).kind == "agrees"
+
+
+class HostArray:
+    """Memory of this machine in the place of a GPU's."""
+
+    device = "cpu"
+
+    def __init__(self, array):
+        self.array = array
+
+    @classmethod
+    def from_numpy(cls, array):
+        return cls(array.copy())
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+    def to_numpy(self):
+        return self.array
+
+
+@pytest.mark.parametrize(("place", "kind"), [("pid * 8", "agrees"), ("pid * 8 - 1", "GPU differs")])
+def test_arrays_on_a_gpu_are_copies_of_the_arena(monkeypatch, place, kind):
+    monkeypatch.setattr(device, "DeviceArray", HostArray)
+    source = SIMPLE.format(stored="c + b", dtype="i32", data="whole")
+    launch_on_gpu = Launch.run_on_gpu
+
+    def run(launch, arena):
+        with monkeypatch.context() as patch:
+            patch.setattr(launch, "kernel", other.kernel)
+            launch_on_gpu(launch, arena)
+
+    with tempfile.TemporaryDirectory() as folder:
+        other = load_module(source.replace("pid * 8", place), Path(folder))
+        monkeypatch.setattr(Launch, "run_on_gpu", run)
+        assert check(source, on=[GPU]).kind == kind
+
+
+def test_what_is_written_beside_arrays_is_found():
+    arena = Arena({"x": np.zeros(5, np.int32), "y": np.zeros(3, np.int8)})
+    image = arena.image()
+    arena.take(image)
+    assert arena.overrun() == ""
+    image[arena.start_of("y") + (-1 if arena.start_of("y") % 4096 else 3)] = 0
+    arena.take(image)
+    assert arena.overrun() == "y"
+    image[:] = arena.image()
+    image[0] = 0
+    arena.take(image)
+    assert arena.overrun()

@@ -13,10 +13,11 @@ import selectors
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.fuzz.differential import Outcome
+from tests.fuzz.differential import COMPILED, CPU, Outcome
 
 __all__ = ["Worker"]
 
@@ -24,9 +25,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Worker:
-    """One process, started again when it ends. Use as a context manager."""
+    """One process, started again when it ends. Use as a context manager.
 
-    def __init__(self, *, seconds: float = 60.0) -> None:
+    `on` says what kernels run on, as for `check`. After a fault on a GPU, which leaves none of the
+    process's memory there usable, it is started again too.
+    """
+
+    def __init__(self, *, on: Sequence[str] = COMPILED, seconds: float = 60.0) -> None:
+        self._on = tuple(on)
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
         self._folder = tempfile.TemporaryDirectory()
@@ -39,9 +45,9 @@ class Worker:
         self._stop()
         self._folder.cleanup()
 
-    def check_seed(self, seed: int, *, variants: bool = True) -> tuple[str, Outcome]:
+    def check_seed(self, seed: int) -> tuple[str, Outcome]:
         """Generate and check a kernel; return its text, or that of its variant at fault."""
-        answer, outcome = self._ask({"seed": seed, "variants": variants})
+        answer, outcome = self._ask({"seed": seed})
         if not answer:
             text, _ = self._ask({"generate": seed})
             return text.get("source", ""), outcome
@@ -54,7 +60,7 @@ class Worker:
     def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], Outcome]:
         process = self._running()
         assert process.stdin is not None
-        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.write(json.dumps({"on": self._on, **request}) + "\n")
         process.stdin.flush()
         line = self._line(process)
         if line is None:
@@ -66,6 +72,8 @@ class Worker:
             log = self._log.read_text(errors="replace").strip().splitlines()
             return {}, Outcome(f"ends the process ({code})", "\n".join(log[:25]))
         answer = json.loads(line)
+        if answer["kind"].startswith("GPU fails"):
+            self._stop()
         return answer, Outcome(answer["kind"], answer["detail"])
 
     def _line(self, process: subprocess.Popen[str]) -> str | None:
@@ -108,16 +116,19 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
     from tests.fuzz.generate import generate
     from tests.fuzz.variants import vary
 
+    on = request["on"]
+    portable = set(on) != {CPU}
     if "generate" in request:
-        return {"source": generate(request["generate"]), "kind": "agrees", "detail": ""}
+        source = generate(request["generate"], portable=portable)
+        return {"source": source, "kind": "agrees", "detail": ""}
     if "source" in request:
-        outcome = check(request["source"], stages=request["stages"])
+        outcome = check(request["source"], on=on, stages=request["stages"])
         return {"source": request["source"], "kind": outcome.kind, "detail": outcome.detail}
-    source = generate(request["seed"])
-    outcome = check(source)
-    if request["variants"] and not outcome.is_fault and request["seed"] % 3 == 0:
+    source = generate(request["seed"], portable=portable)
+    outcome = check(source, on=on)
+    if CPU in on and not outcome.is_fault and request["seed"] % 3 == 0:
         varied = vary(source, request["seed"])
-        other = check(varied, like=source)
+        other = check(varied, on=[CPU], like=source)
         if other.is_fault:
             source, outcome = varied, other
     return {"source": source, "kind": outcome.kind, "detail": outcome.detail}

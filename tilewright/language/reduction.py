@@ -51,7 +51,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
     """Return the running combination along `axis`, from the first element (the last, if `reverse`).
 
     `input` and `combine_fn` are as in `reduce`. Elements are combined one after the other, so the
-    result is defined for functions that are not associative, too.
+    result is defined for functions that are not associative, too; GPUs need an associative one.
 
     >>> tl.associative_scan(tl.arange(1, 5), 0, tl.mul, reverse=True)
     tensor([24, 24, 12,  4], i32[4])
