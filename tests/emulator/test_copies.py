@@ -221,12 +221,11 @@ def test_tensors_of_all_ranks(rank):
     assert np.array_equal(out, expected)
 
 
-@pytest.mark.parametrize("operation", ["", "add", "max"])
-def test_tensor_stores(operation):
-    dtype = np.int32 if operation == "max" else np.float32
+def tensor_store(at, operation=""):
+    """Copy 256 bytes to shared memory, and from there to a tensor."""
     kind = f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.bulk_group"
     kind = kind if operation else "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
-    body = f"""
+    return f"""
   mov.b32 %r1, smem;
   shl.b32 %r2, %t, 2;
   add.s32 %r3, %r1, %r2;
@@ -238,11 +237,17 @@ def test_tensor_stores(operation):
   bar.sync 0;
   setp.ne.b32 %q0, %t, 0;
   @%q0 bra $end;
-  {kind} [%p1, {{4, 6}}], [%r1];
+  {kind} [%p1, {{{at}}}], [%r1];
   cp.async.bulk.commit_group;
   cp.async.bulk.wait_group.read 0;
 $end:
 """
+
+
+@pytest.mark.parametrize("operation", ["", "add", "max"])
+def test_tensor_stores(operation):
+    dtype = np.int32 if operation == "max" else np.float32
+    body = tensor_store("4, 6", operation)
     source = np.random.default_rng(0).integers(-9, 9, (8, 8)).astype(dtype)
     out = np.random.default_rng(1).integers(-9, 9, (12, 16)).astype(dtype)
     expected = out.copy()
@@ -393,6 +398,47 @@ def test_a_box_must_begin_at_16_bytes():
     array = np.zeros((8, 8), np.float32)
     with pytest.raises(EmulatorError, match="innermost coordinate 2 is at 8 bytes"):
         launch(tensor_load(256, 2, "2, 0"), [TensorMap(array, (8, 8)), array], 64, 0, 256)
+
+
+@pytest.mark.parametrize("at", ["-4, 0", "0, -1"])
+@pytest.mark.parametrize("operation", ["", "add"])
+def test_no_store_begins_below_0(at, operation):
+    arrays = [np.zeros((8, 8), np.float32) for _ in range(2)]
+    with pytest.raises(EmulatorError, match="below 0, which the hardware takes for an illegal"):
+        launch(
+            tensor_store(at, operation), [arrays[0], TensorMap(arrays[1], (8, 8))],
+            map_position=1, shared_bytes=256,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "f8"])
+@pytest.mark.parametrize("operation", ["", "add"])
+@pytest.mark.parametrize("size", [48, 49, 50, 51])
+def test_stores_write_whole_pieces(size, operation, dtype):
+    """Along the innermost axis the end is at a multiple of 16 bytes, as the hardware has it."""
+    dtype = np.dtype(dtype)
+    if operation and dtype.itemsize not in {2, 4}:
+        pytest.skip("there is no such reduction")
+    columns = 32 // dtype.itemsize
+    source = np.ones((8, columns), dtype)
+    whole = np.zeros((12, 64), dtype)
+    first = size * dtype.itemsize // 16 * 16 // dtype.itemsize
+    box = TensorMap(whole[:, :size], (8, columns))
+    launch(tensor_store(f"{first}, 2", operation), [source, box], map_position=1, shared_bytes=256)
+    end = -(-size * dtype.itemsize // 16) * 16 // dtype.itemsize
+    assert whole[2:10, first:end].all()
+    assert whole.sum(dtype=int) == 8 * (end - first)
+
+
+@pytest.mark.parametrize("operation", ["", "add"])
+def test_a_whole_piece_may_lie_out_of_memory(operation):
+    source, rows = np.ones((16, 8), np.float16), np.ones((16, 12), np.float16)
+    view = np.lib.stride_tricks.as_strided(rows.reshape(-1)[:60], (4, 12), (32, 2))
+    with pytest.raises(EmulatorError, match="2 bytes"):
+        launch(
+            tensor_store("8, 0", operation), [source, TensorMap(view, (16, 8))],
+            map_position=1, shared_bytes=256,
+        )  # fmt: skip
 
 
 def test_a_reduction_that_the_hardware_lacks():

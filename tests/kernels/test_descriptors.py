@@ -29,6 +29,7 @@ def run(where, kernel, grid, *args, **named):
         ("eager", (20, 17, 35), (16, 16, 16), np.float32),
         ("sm_80", (40, 50, 70), (32, 32, 32), np.float16),
         ("sm_90a", (70, 33, 40), (64, 32, 16), np.float16),
+        ("sm_90a", (70, 103, 40), (64, 64, 16), np.float16),
     ],
 )
 def test_persistent_matmul(where, sizes, blocks, dtype, halves):

@@ -5,7 +5,7 @@ import pytest
 
 import tilewright as tw
 from tests.language.blocks import load_block, store_block
-from tests.runtime.descriptor_kernels import DTYPES, PLACES, move, move_described, numbers
+from tests.runtime.descriptor_kernels import DTYPES, PLACES, move, move_described, move_to, numbers
 from tilewright.errors import LaunchError
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
@@ -37,23 +37,41 @@ def check(shape, block, place, dtype, padding="zero"):
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_every_type(dtype):
-    for kernel in check(*PLACES[2][:2], (9, -16), dtype):
-        assert copies(kernel) == (True, True)
+    kernels = check(*PLACES[2][:2], (9, -16), dtype)
+    assert [copies(kernel) for kernel in kernels] == [(True, True), (True, False)]
 
 
 @pytest.mark.parametrize(
     ("rank", "place"), [(rank, place) for rank, (*_, places) in PLACES.items() for place in places]
 )
 def test_every_rank(rank, place):
-    for kernel in check(*PLACES[rank][:2], place, np.dtype(np.float16)):
-        assert copies(kernel) == (True, True)
+    kernels = check(*PLACES[rank][:2], place, np.dtype(np.float16))
+    # No copy from shared memory begins below 0.
+    assert [copies(kernel) for kernel in kernels] == [(True, True), (True, min(place) >= 0)]
+
+
+@pytest.mark.parametrize("columns", [48, 49, 51, 55, 56])
+@pytest.mark.parametrize("name", ["int8", "float16", "float32", "float64"])
+def test_rows_of_every_size(name, columns):
+    """Copies from shared memory write whole pieces of 16 bytes: others store what is left."""
+    (array, strides), block = numbers((5, columns), DTYPES[name]), (4, 32)
+    x = TensorDescriptor(array, array.shape, strides, block)
+    with tw.emulate("sm_90a", races=True):
+        for place in ((0, 0), (2, 32), (-1, 0), (0, -16), (3, 64), (2**31 - 16, 2**31 - 16)):
+            result = np.zeros_like(array)
+            y = TensorDescriptor(result, (5, columns), strides, block)
+            kernel = move_to[1,](x, y, *place)
+            assert copies(kernel) == (True, True)
+            expected = np.zeros_like(array)
+            store_block(expected[:, :columns], place, array[:4, :32])
+            np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
 def test_padding_with_nan(name):
     for kernel in check(*PLACES[2][:2], (9, -16), DTYPES[name], "nan"):
         # There is no tensor map that fills bytes with NaN.
-        assert copies(kernel) == ("float8" not in name, True)
+        assert copies(kernel)[0] == ("float8" not in name)
 
 
 def test_descriptors_made_of_arguments():

@@ -33,6 +33,7 @@ from tilewright.emulator.program import EmulatorError
 __all__ = ["BoxedView", "TensorMap", "decode_tensor_map", "encode_tensor_map", "swizzled"]
 
 _MARK = b"TILEMAP1"
+_PIECE_BYTES = 16
 _FORMAT = struct.Struct("<8sQBBBB4x5Q4Q5H5B17x")
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _INTEGERS = ("u8", "u16", "u32", "s32", "u64", "s64")
@@ -176,13 +177,22 @@ class BoxedView:
         """The bytes that one copy moves, those out of bounds included."""
         return int(np.prod(self.box)) * self.itemsize
 
-    def locate(self, coordinates: Sequence[int]) -> tuple[Array, Array]:
-        """Return the addresses of the box's elements, in shared-memory order, and which exist."""
+    def locate(
+        self, coordinates: Sequence[int], *, whole_pieces: bool = False
+    ) -> tuple[Array, Array]:
+        """Return the addresses of the box's elements, in shared-memory order, and which exist.
+
+        With `whole_pieces` so do those behind the end of a row, up to a multiple of 16 bytes, which
+        copies to global memory write.
+        """
         offsets: Array = np.zeros(1, np.int64)
         inside: Array = np.ones(1, bool)
         for d in reversed(range(len(self.box))):
             index = coordinates[d] + np.arange(self.box[d]) * self.element_strides[d]
-            valid = (index >= 0) & (index < self.extents[d])
+            end = self.extents[d]
+            if whole_pieces and d == 0:
+                end += -end % (_PIECE_BYTES // self.itemsize)
+            valid = (index >= 0) & (index < end)
             offsets = (offsets[:, None] + index * self.strides[d]).reshape(-1)
             inside = (inside[:, None] & valid).reshape(-1)
         return (self.address + offsets).astype(np.uint64), inside

@@ -64,6 +64,10 @@ class AxisInfo:
         """Return the length of runs of equal elements."""
         return self.axes(value)[axis].constancy
 
+    def is_non_negative(self, value: Value) -> bool:
+        """Return whether no element is below 0."""
+        return is_non_negative(value, self._facts)
+
     def stride(self, value: Value, axis: int = -1) -> Stride | None:
         """Return the difference of neighbours, where it is one and the same."""
         return self.axes(value)[axis].stride

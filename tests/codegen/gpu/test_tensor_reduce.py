@@ -63,6 +63,47 @@ def test_what_copies_cannot_combine_is_done_by_atomics(dtype, kind, target):
 
 
 @tw.jit
+def combine_at_ends_kernel(
+    x_ptr, y_ptr, m, n, row, column,
+    KIND: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    at = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    tile = tl.load(x_ptr + at)
+    y = tl.make_tensor_descriptor(y_ptr, [m, n], [64, 1], [BLOCK_M, BLOCK_N])
+    if KIND == "add":
+        y.atomic_add([row, tl.multiple_of(column, 16)], tile)
+    if KIND == "min":
+        y.atomic_min([row, tl.multiple_of(column, 16)], tile)
+    if KIND == "xor":
+        y.atomic_xor([row, tl.multiple_of(column, 16)], tile)
+
+
+@pytest.mark.parametrize("block", [(16, 32), (8, 64), (1, 16)])
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        (np.float32, "add"), (np.float16, "add"), (BF16, "add"), (np.uint64, "add"),
+        (np.float16, "min"), (BF16, "min"), (np.int32, "min"), (np.int64, "min"),
+        (np.uint32, "min"), (np.int64, "xor"),
+    ],
+)  # fmt: skip
+def test_blocks_across_the_ends_are_combined_by_atomics(dtype, kind, block):
+    x, y = (
+        np.random.default_rng(seed).integers(0, 9, shape).astype(dtype)
+        for seed, shape in enumerate((block, (24, 64)))
+    )
+    for columns, place in ((48, (16, 32)), (49, (10, 32)), (51, (-3, 48)), (49, (4, -16))):
+        values = [x, y, 21, columns, *place]
+        named = {"KIND": kind, "BLOCK_M": block[0], "BLOCK_N": block[1]}
+        pairs = harness.run_both(combine_at_ends_kernel, (1,), values, **named)
+        np.testing.assert_array_equal(*pairs[1])
+        function, _ = harness.lowered(combine_at_ends_kernel, values, named)
+        ptx = harness.compiled(function, harness.TARGETS["h100"]).ptx
+        assert "reduce.async.bulk.tensor" in ptx
+        assert "red.relaxed" in ptx or "atom.relaxed" in ptx
+
+
+@tw.jit
 def add_often_kernel(x_ptr, y_ptr, z_ptr, rows, trips):
     x = tl.make_tensor_descriptor(x_ptr, [rows, 64], [64, 1], [16, 64])
     y = tl.make_tensor_descriptor(y_ptr, [16, 64], [64, 1], [16, 64])

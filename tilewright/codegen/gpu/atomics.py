@@ -116,6 +116,13 @@ class Atomics:
         else:
             self.puller.scalars[op] = old[0]
 
+    def combine(
+        self, op: ops.AtomicRmw, address: Element, value: str, flag: Element | None
+    ) -> None:
+        """Update the element at an address as an op does, relaxed, where a flag holds."""
+        update = _Update(address, ((value,),), flag)
+        self._write(op, update, ("relaxed", op.scope), returns=False)
+
     def _update_of(
         self, op: Op, layout: LinearLayout, group: tuple[int, ...], first: Element | None
     ) -> _Update:

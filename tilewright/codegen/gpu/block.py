@@ -66,7 +66,7 @@ class BlockWriter:
         self.memory = GlobalMemory(self.puller, placement, machine)
         self.atomics = Atomics(self.puller, placement, machine)
         self.reductions = Reductions(self.puller, placement)
-        self.copies = TensorCopies(self.puller, machine, function)
+        self.copies = TensorCopies(self.puller, machine, function, self.atomics)
         self.diagnostics = Diagnostics(self.puller, placement, machine)
         self.control = ControlFlow(self, machine, stages)
         self._scopes: list[ExitStack] = []

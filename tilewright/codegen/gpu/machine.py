@@ -20,6 +20,9 @@ class GpuMachine(Protocol):
     def thread_number(self) -> str:
         """Return the number of the thread in its block."""
 
+    def thread_number_anew(self) -> str:
+        """Read the number of the thread here: what is computed with it is computed behind this."""
+
     def program_number(self, axis: int) -> str:
         """Return the place of the block in the grid."""
 
@@ -83,5 +86,8 @@ class CopyMachine(GpuMachine, Protocol):
     def wait_for_copies(self, running: int) -> None:
         """Wait until at most so many groups of this thread's copies have not arrived."""
 
-    def fence_async_proxy(self) -> None:
-        """Let what this thread has written to shared memory be seen by asynchronous readers."""
+    def fence_async_proxy(self, *, everywhere: bool = False) -> None:
+        """Let what this thread has written to shared memory be seen by asynchronous readers.
+
+        `everywhere` means the user's memory, too.
+        """

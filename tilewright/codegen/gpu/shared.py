@@ -170,7 +170,11 @@ class Shared:
         self.writes_by_copies = True
 
     def copy_reads(self, span: Span) -> None:
-        """Keep a span until a copy that has been started has read it, across barriers."""
+        """Keep a span until a copy that has been started has read it, across barriers.
+
+        Behind the wait for that there is a barrier, before the span is used again: so threads may
+        read it, too.
+        """
         self.reads_by_copies.append(span)
         self._pending.spans.remove(span)
 

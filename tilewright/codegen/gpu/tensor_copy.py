@@ -8,14 +8,17 @@ waits for alternates: the number of times it has completed, modulo 2, is its pha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.code import Code, dtype
+from tilewright.codegen.gpu.atomics import Atomics
+from tilewright.codegen.gpu.element_stores import ElementStores, Written
 from tilewright.codegen.gpu.machine import CopyMachine
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.shared import SHARED
@@ -39,7 +42,6 @@ _PIECE_BYTES = 16
 _MOST_ROWS = 256  # of one box, along any axis
 _BARRIER_BYTES = 8
 BARRIERS = "@barriers"
-Written = ops.DescriptorStore | ops.DescriptorReduce
 TensorOp = ops.DescriptorLoad | Written
 # What copies combine with the elements of the array (CUDA, "TMA": reductions).
 _SUMMED = frozenset({"i32", "u32", "u64", "fp16", "bf16", "fp32"})
@@ -183,9 +185,12 @@ class _Box:
 class TensorCopies:
     """Writes the tensor copies of one function; `maps` are the tensor maps that they need."""
 
-    def __init__(self, puller: Puller, machine: TensorMachine, function: Function) -> None:
+    def __init__(
+        self, puller: Puller, machine: TensorMachine, function: Function, atomics: Atomics
+    ) -> None:
         self.puller, self.machine, self.function = puller, machine, function
         self.code = puller.code
+        self.element_stores = ElementStores(puller, machine, atomics)
         self.barriers = BarrierTable(self.code)
         self.maps: list[TensorMap] = []
 
@@ -255,7 +260,12 @@ class TensorCopies:
     # -- stores -----------------------------------------------------------------------------------
 
     def store(self, op: Written) -> None:
-        """Write a tile to shared memory, from where one thread lets it be copied."""
+        """Write a tile to shared memory, from where one thread lets it be copied.
+
+        Copies from shared memory fault where they begin below 0, and write whole pieces of 16
+        bytes: where such a piece may reach beyond the end of a row, or an offset below 0, the
+        threads store the elements instead.
+        """
         puller, memory = self.puller, tensor_memory(op)
         kind = op.kind if isinstance(op, ops.DescriptorReduce) else None
         elements = puller.pull_all(op.value, puller.placement.of_elements(op.value))
@@ -267,16 +277,57 @@ class TensorCopies:
             puller.shared.before_copy(op.base, kind)
             self.machine.fence_async_proxy()
             puller.shared.barrier()
+        with self._only_where(self._is_copyable(op), lambda: self.element_stores.write(op, tile)):
+            self._start_store(op, tile, kind or "")
+        puller.shared.copy_reads(span)
+
+    def _start_store(self, op: Written, tile: SharedTile, reduction: str) -> None:
+        code, memory = self.code, tile.memory
         with self.by_first_thread():
             for box in _boxes(memory, self._box_shape(memory)):
-                origin = self.code.assign(
-                    f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}"
-                )
+                origin = code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}")
                 offsets = self._offsets(op, box)
                 tensor_map = self._map(op, memory)
-                self.machine.copy_box_from_shared(origin, tensor_map, offsets, kind or "")
+                self.machine.copy_box_from_shared(origin, tensor_map, offsets, reduction)
             self.machine.commit_stores()
-        puller.shared.copy_reads(span)
+
+    def _is_copyable(self, op: Written) -> str | None:
+        """Whether copies store what an op says and no more; None where they surely do."""
+        code, facts, scalar = self.code, self.puller.uses.facts, self.puller.scalar
+        flags: list[str] = []
+        # The sign of the or of numbers is that of any.
+        signs = [scalar(v).text for v in op.offsets if not facts.is_non_negative(v)]
+        if signs:
+            signed = reduce(lambda x, y: code.assign(f"or i32 {x}, {y}"), signs)
+            flags.append(code.assign(f"icmp sge i32 {signed}, 0"))
+        piece = 8 * _PIECE_BYTES // op.element.primitive_bitwidth
+        if facts.divisibility(op.sizes[-1]) % piece:
+            size, first = scalar(op.sizes[-1]).text, scalar(op.offsets[-1]).text
+            rest = code.assign(f"and i32 {size}, {piece - 1}")
+            is_whole = code.assign(f"icmp eq i32 {rest}, 0")
+            last = code.assign(f"sub i32 {size}, {op.block_shape[-1]}")
+            ends_before = code.assign(f"icmp sle i32 {first}, {last}")
+            flags.append(code.assign(f"or i1 {is_whole}, {ends_before}"))
+        return reduce(lambda x, y: code.assign(f"and i1 {x}, {y}"), flags) if flags else None
+
+    @contextmanager
+    def _only_where(self, flag: str | None, otherwise: Callable[[], None]) -> Iterator[None]:
+        """Write inside what runs where a flag of the whole program holds; None always does."""
+        if flag is None:
+            yield
+            return
+        code = self.code
+        chosen, other, done = code.label("copied"), code.label("stored"), code.label("written")
+        code.line(f"br i1 {flag}, label %{chosen}, label %{other}")
+        code.place(chosen)
+        with code.section():
+            yield
+        code.line(f"br label %{done}")
+        code.place(other)
+        with code.section():
+            otherwise()
+        code.line(f"br label %{done}")
+        code.place(done)
 
     # -- tensor maps ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tilewright.codegen.code import Code, Element
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.layout.linear import LinearLayout
 
-__all__ = ["Threads", "constant_runs", "register_offset", "thread_columns"]
+__all__ = ["Threads", "constant_runs", "linear_function", "register_offset", "thread_columns"]
 
 
 @lru_cache(maxsize=4096)
@@ -49,6 +49,35 @@ def constant_runs(layout: LinearLayout, runs: tuple[int, ...]) -> tuple[int, ...
     )
 
 
+def linear_function(
+    code: Code, number: str, columns: Sequence[int], level: int | None = None
+) -> str:
+    """Write the exclusive or of the columns of the bits that are set in an i32.
+
+    Bits that move by the same distance are taken together.
+    """
+    masks: dict[int, int] = defaultdict(int)
+    for bit, column in enumerate(columns):
+        for target in range(column.bit_length()):
+            if column >> target & 1:
+                masks[target - bit] |= 1 << bit
+    total, filled = "0", 0
+    for distance, mask in sorted(masks.items()):
+        term = code.assign(f"and i32 {number}, {mask}", level)
+        if distance > 0:
+            term = code.assign(f"shl nuw nsw i32 {term}, {distance}", level)
+        elif distance:
+            term = code.assign(f"lshr exact i32 {term}, {-distance}", level)
+        place = mask << distance if distance >= 0 else mask >> -distance
+        if total == "0":
+            total = term
+        else:
+            instruction = "xor" if filled & place else "or disjoint"
+            total = code.assign(f"{instruction} i32 {total}, {term}", level)
+        filled |= place
+    return total
+
+
 class Threads:
     """Linear functions of the number of the thread."""
 
@@ -61,34 +90,9 @@ class Threads:
         key = ("linear", tuple(columns))
         known = self.code.lookup(key)
         if known is None:
-            known = self.code.remember(key, Element(self._linear(columns), 1, 0))
+            text = linear_function(self.code, self.number, columns, 0)
+            known = self.code.remember(key, Element(text, 1, 0))
         return known
-
-    def _linear(self, columns: Sequence[int]) -> str:
-        """Bits that move by the same distance are taken together."""
-        masks: dict[int, int] = defaultdict(int)
-        for bit, column in enumerate(columns):
-            for target in range(column.bit_length()):
-                if column >> target & 1:
-                    masks[target - bit] |= 1 << bit
-        total, filled = "0", 0
-        for distance, mask in sorted(masks.items()):
-            term = self._shifted(mask, distance)
-            place = mask << distance if distance >= 0 else mask >> -distance
-            if total == "0":
-                total = term
-            else:
-                instruction = "xor" if filled & place else "or disjoint"
-                total = self.code.assign(f"{instruction} i32 {total}, {term}", 0)
-            filled |= place
-        return total
-
-    def _shifted(self, mask: int, distance: int) -> str:
-        code = self.code
-        kept = code.assign(f"and i32 {self.number}, {mask}", 0)
-        if distance > 0:
-            return code.assign(f"shl nuw nsw i32 {kept}, {distance}", 0)
-        return code.assign(f"lshr exact i32 {kept}, {-distance}", 0) if distance else kept
 
     def offset(self, columns: Sequence[int], constant: int) -> Element:
         """Return a linear function of the thread, xor a constant."""

@@ -38,9 +38,13 @@ class AsynchronousInstructions:
         """Wait until at most so many groups of this thread's copies have not arrived."""
         self.code.call("void", "llvm.nvvm.cp.async.wait.group", f"i32 immarg {running}")
 
-    def fence_async_proxy(self) -> None:
-        """Let what this thread has written to shared memory be seen by asynchronous readers."""
-        self.code.call("void", "llvm.nvvm.fence.proxy.async.shared_cta", "")
+    def fence_async_proxy(self, *, everywhere: bool = False) -> None:
+        """Let what this thread has written to shared memory be seen by asynchronous readers.
+
+        `everywhere` means the user's memory, too.
+        """
+        where = "" if everywhere else ".shared_cta"
+        self.code.call("void", f"llvm.nvvm.fence.proxy.async{where}", "")
 
     # -- copies by tensor maps ----------------------------------------------------------------
 

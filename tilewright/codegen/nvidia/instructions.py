@@ -50,6 +50,9 @@ class PtxMachine(
     def thread_number(self) -> str:
         return self._special("tid.x")
 
+    def thread_number_anew(self) -> str:
+        return self.assembly("mov.u32 $0, %tid.x;", ["=r"], [], "i32", 1, WRITES)[0]
+
     def program_number(self, axis: int) -> str:
         return self._special(f"ctaid.{'xyz'[axis]}")
 

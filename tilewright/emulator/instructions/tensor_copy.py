@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tilewright.emulator.groups import Group, State, Step
 from tilewright.emulator.instructions.atomics import combine
 from tilewright.emulator.instructions.mbarrier import complete_bytes, find, shared_offsets
 from tilewright.emulator.machine import Machine
-from tilewright.emulator.memory import PARAMETER_WINDOW, SHARED_WINDOW
+from tilewright.emulator.memory import PARAMETER_WINDOW, SHARED_WINDOW, OutOfBounds
 from tilewright.emulator.program import Address, EmulatorError, Immediate, Instruction, Vector
 from tilewright.emulator.tensor_map import BoxedView, decode_tensor_map, swizzled
 
@@ -73,6 +74,23 @@ def _check_place(view: BoxedView, coordinates: tuple[int, ...], instruction: Ins
         )
 
 
+def _check_stored_place(coordinates: tuple[int, ...]) -> None:
+    if min(coordinates) < 0:
+        raise EmulatorError(
+            f"a tensor copy to global memory begins at the coordinates {coordinates}: below 0, "
+            "which the hardware takes for an illegal instruction (only loads may)"
+        )
+
+
+@contextmanager
+def _by_no_thread() -> Iterator[None]:
+    """Inside, what is out of bounds are elements of a box, and not the accesses of threads."""
+    try:
+        yield
+    except OutOfBounds as error:
+        raise EmulatorError(error.message) from None
+
+
 def _bytes_of(index: Array, itemsize: int) -> Array:
     return np.asarray((index[:, None] + np.arange(itemsize)).reshape(-1))
 
@@ -107,7 +125,8 @@ def _load(binder: Binder, instruction: Instruction) -> Step:
                 addresses, inside = view.locate(place)
                 values = np.broadcast_to(view.fill(), addresses.shape).copy()
                 if inside.any():
-                    values[inside] = machine.memory.read(addresses[inside], view.itemsize)
+                    with _by_no_thread():
+                        values[inside] = machine.memory.read(addresses[inside], view.itemsize)
                 offsets = block * machine.shared_bytes + index
                 machine.shared.view(f"u{view.itemsize}")[offsets // view.itemsize] = values
                 complete_bytes(machine, block, at, view.size_bytes)
@@ -133,6 +152,7 @@ def _store(binder: Binder, instruction: Instruction) -> Step:
             block = int(machine.block_of_thread[lane])
             view, place = _read_map(machine, int(map_address(one)[0])), coordinates(lane)
             _check_place(view, place, instruction)
+            _check_stored_place(place)
             if operation:
                 _check_operation(operation, view.type)
             start = int(shared_offsets(origin(one))[0])
@@ -171,17 +191,18 @@ def _check_operation(operation: str, type: str) -> None:
 def _write_box(
     machine: Machine, view: BoxedView, place: tuple[int, ...], offsets: Array, operation: str
 ) -> None:
-    addresses, inside = view.locate(place)
+    addresses, inside = view.locate(place, whole_pieces=True)
     if not inside.any():
         return
     values = machine.shared.view(f"u{view.itemsize}")[offsets // view.itemsize][inside]
-    if operation:
-        narrow = view.type in {"f16", "bf16"}  # of which bits are combined
-        kind = np.dtype(np.uint16) if narrow else numpy_type(view.type)
-        old = machine.memory.read(addresses[inside], view.itemsize)
-        combined = np.asarray(combine(operation, view.type)(old.view(kind), values.view(kind)))
-        values = combined.astype(kind, copy=False).view(f"u{view.itemsize}")
-    machine.memory.write(addresses[inside], values, view.itemsize)
+    with _by_no_thread():
+        if operation:
+            narrow = view.type in {"f16", "bf16"}  # of which bits are combined
+            kind = np.dtype(np.uint16) if narrow else numpy_type(view.type)
+            old = machine.memory.read(addresses[inside], view.itemsize)
+            combined = np.asarray(combine(operation, view.type)(old.view(kind), values.view(kind)))
+            values = combined.astype(kind, copy=False).view(f"u{view.itemsize}")
+        machine.memory.write(addresses[inside], values, view.itemsize)
 
 
 # -- maps made on the device ----------------------------------------------------------------------
