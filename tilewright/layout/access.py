@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from tilewright.layout.banks import bank_conflicts
@@ -101,6 +102,7 @@ class Offsets(NamedTuple):
     turns: tuple[int, ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def plan_access(
     registers: LinearLayout,
     memory: LinearLayout,

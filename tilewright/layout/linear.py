@@ -77,6 +77,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from tilewright.layout.f2 import Echelon, combination, dependencies, log2
@@ -164,11 +165,20 @@ class LinearLayout:
     def __post_init__(self) -> None:
         if len(self.columns) != self.input_bits:
             raise ValueError(f"{len(self.columns)} columns for {self.input_bits} input bits")
-        if any(column >> self.output_bits for column in self.columns):
+        bits = self.output_bits
+        if any(column >> bits for column in self.columns):
             raise ValueError("a basis lies outside of the outputs")
         for dimensions in (self.inputs, self.outputs):
             if len({name for name, _ in dimensions}) != len(dimensions):
                 raise ValueError("two dimensions have the same name")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: code generation finds each register it has computed by its layout."""
+        return hash((self.inputs, self.outputs, self.columns))
 
     # -- construction -----------------------------------------------------------------------------
 

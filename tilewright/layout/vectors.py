@@ -8,6 +8,7 @@ the tile are consecutive in memory is not a matter of layout; the smaller number
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tilewright.layout.f2 import Echelon, combination, independent, log2, span
 from tilewright.layout.linear import LinearLayout
@@ -65,6 +66,7 @@ def memory_vectors(layout: LinearLayout, axis: int, elements: int) -> tuple[tupl
     return tuple(sorted(groups))
 
 
+@lru_cache(maxsize=4096)
 def register_copies(layout: LinearLayout) -> tuple[int, ...]:
     """Return for each register the first register of the lane that holds the same element.
 

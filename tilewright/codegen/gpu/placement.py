@@ -58,6 +58,7 @@ class Placement:
     ) -> None:
         self.facts, self.uses, self.target, self.num_warps = facts, uses, target, num_warps
         self._homes: dict[Value, LinearLayout] = {}
+        self._products: dict[ops.Dot, ProductShape] = {}
         self._open: set[Value] = set()
         self._carriers: dict[Value, tuple[Op, int]] = {}
         self._per_thread: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
@@ -251,7 +252,10 @@ class Placement:
 
     def product(self, op: ops.Dot) -> ProductShape:
         """Return how a product is computed."""
-        return product_of(op, self.target, self.num_warps, chained=self._is_chained(op))
+        if op not in self._products:
+            chained = self._is_chained(op)
+            self._products[op] = product_of(op, self.target, self.num_warps, chained=chained)
+        return self._products[op]
 
     def _is_chained(self, op: ops.Dot) -> bool:
         """Whether another product stands beside it, which then reads what this one leaves."""

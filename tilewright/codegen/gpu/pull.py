@@ -66,6 +66,7 @@ class Puller:
         self.tiles: dict[Value, SharedTile] = {}
         self._staged: dict[tuple[Value, LinearLayout], Staged | None] | None = None
         self._pulled: dict[Value, list[LinearLayout]] = {}
+        self._ends: dict[Value, tuple[Value, ...]] = {}
         self._constant_over: dict[Value, tuple[int, ...]] = {}
 
     # -- elements of values -----------------------------------------------------------------------
@@ -253,15 +254,25 @@ class Puller:
             value.x.type.element
         ):
             return None
-        for leaf, same_index in self.uses.leaves((value,)):
+        for leaf in self._ends_of(value):
             source = self.residents.get(leaf)
-            if source is None or not same_index or leaf.shape != value.shape:
+            if source is None:
                 continue
             plan = plan_conversion(source.layout, layout, moved_bits(leaf.type.element))
             if isinstance(plan, Rename):
                 return None
             return Resident(source.layout, self.pull_all(value, source.layout))
         return None
+
+    def _ends_of(self, value: Value) -> tuple[Value, ...]:
+        """The tiles of the same shape that computing an element of `value` ends at."""
+        if value not in self._ends:
+            self._ends[value] = tuple(
+                leaf
+                for leaf, same_index in self.uses.leaves((value,))
+                if same_index and leaf.shape == value.shape
+            )
+        return self._ends[value]
 
     def _compute(self, value: Value, layout: LinearLayout, register: int) -> Element:
         match value:
