@@ -270,8 +270,9 @@ class FakeDriver:
         if is_cubin and "cubin" in self.failures:
             return self.failures["cubin"]
         if not is_cubin and "ptx" in self.failures:
-            log = c_void_p.from_address(values).value
-            ctypes.memmove(log, b"the log\0", 8)
+            if count:
+                log = c_void_p.from_address(values).value
+                ctypes.memmove(log, b"the log\0", 8)
             return self.failures["ptx"]
         self.loaded.append("cubin" if is_cubin else "ptx")
         handle = next(self._handles)

@@ -145,7 +145,7 @@ def test_constants_that_no_other_process_knows_stay_here(directory, compiles):
         lambda data: data[:-1],
         lambda data: data[: len(data) // 2],
         lambda data: data[:-5] + bytes([data[-5] ^ 1]) + data[-4:],
-        lambda data: data.replace(b"'symbol'", b"'simbol'"),
+        lambda data: data.replace(b"symbol", b"simbol"),
         lambda data: b"tilewright-0" + data[12:],
         lambda data: b"\xff" * len(data),
         lambda data: data + b"\0",
@@ -155,6 +155,7 @@ def test_damaged_files_are_replaced(directory, compiles, damage):
     run(make_kernel())
     (path,) = entries(directory)
     whole = path.read_bytes()
+    assert damage(whole) != whole
     path.write_bytes(damage(whole))
     assert run(make_kernel()) == 3
     assert len(compiles) == 2

@@ -12,13 +12,13 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.ir.types import DType, PointerType, TileType
 
-__all__ = ["MISSING", "Captures", "Namespace", "Reference"]
+__all__ = ["MISSING", "Captures", "Namespace", "Reference", "outside_names"]
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 
@@ -99,14 +99,10 @@ class Captures:
             return annotation.rpartition(".")[2] == "constexpr"
         return annotation is constexpr
 
-    def references(self, tree: ast.FunctionDef) -> Iterator[Reference]:
+    def references(self, names: OutsideNames) -> Iterator[Reference]:
         """Every name that the body reads from outside, followed through modules and classes."""
-        own = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
-        own |= {name for statement in tree.body for name in _bound_names(statement)}
-        for path in sorted({path for stmt in tree.body for path in _dotted_names(stmt)}):
+        for path in names:
             root, *attributes = path.split(".")
-            if root in own:
-                continue
             namespace, value = self.find(root)
             name, seen = root, root
             for attribute in attributes:
@@ -127,31 +123,45 @@ def _may_be_captured(value: Any) -> bool:
     return isinstance(value, constexpr | DType | PointerType | TileType | ModuleType | enum.Enum)
 
 
-def _bound_names(node: ast.AST) -> Iterator[str]:
-    """The names that a piece of syntax binds; those of nested functions are their own."""
-    if isinstance(node, ast.FunctionDef):
-        yield node.name
-    if isinstance(node, ast.FunctionDef | ast.Lambda):
-        node = node.args
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    for child in ast.iter_child_nodes(node):
-        yield from _bound_names(child)
+OutsideNames: TypeAlias = tuple[str, ...]
 
 
-def _dotted_names(node: ast.AST) -> Iterator[str]:
-    """The names and the chains of attributes in a piece of syntax, each as written."""
-    if isinstance(node, ast.Name):
-        yield node.id
-        return
-    if isinstance(node, ast.Attribute):
-        attributes: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            attributes.append(inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name):
-            yield ".".join([inner.id, *reversed(attributes)])
-            return
-    for child in ast.iter_child_nodes(node):
-        yield from _dotted_names(child)
+def outside_names(tree: ast.FunctionDef) -> OutsideNames:
+    """Return the names and chains of attributes in a body, but for those that it binds itself.
+
+    What nested functions bind is their own.
+    """
+    own = {argument.arg for argument in ast.walk(tree.args) if isinstance(argument, ast.arg)}
+    paths: set[str] = set()
+    pending: list[tuple[Any, bool]] = [(tree.body, True)]
+    while pending:
+        node, binds = pending.pop()
+        if isinstance(node, list):
+            pending += [(item, binds) for item in node if isinstance(item, ast.AST)]
+        elif isinstance(node, ast.Name):
+            paths.add(node.id)
+            if binds and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+        elif isinstance(node, ast.Attribute) and (path := _dotted(node)):
+            paths.add(path)
+        else:
+            is_function = isinstance(node, ast.FunctionDef | ast.Lambda)
+            if binds and isinstance(node, ast.FunctionDef):
+                own.add(node.name)
+            # The fields of a node, and where it stands in the text.
+            pending += [
+                (value, binds and (not is_function or name == "args"))
+                for name, value in vars(node).items()
+                if isinstance(value, ast.AST | list)
+            ]
+    return tuple(sorted(path for path in paths if path.partition(".")[0] not in own))
+
+
+def _dotted(node: ast.Attribute) -> str:
+    """Return a chain of attributes of a name as it is written; nothing for other ones."""
+    attributes: list[str] = []
+    inner: ast.expr = node
+    while isinstance(inner, ast.Attribute):
+        attributes.append(inner.attr)
+        inner = inner.value
+    return ".".join([inner.id, *reversed(attributes)]) if isinstance(inner, ast.Name) else ""

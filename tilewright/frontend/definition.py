@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from tilewright.errors import CompileError, Location
 from tilewright.frontend.builtin import is_builtin
-from tilewright.frontend.captures import Captures, Namespace, Reference
+from tilewright.frontend.captures import Captures, Namespace, Reference, outside_names
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.extensions import refuse_syntax
 from tilewright.frontend.liveness import Liveness
@@ -78,9 +78,15 @@ class Definition:
         return f"<{type(self).__name__} {self.fn.__module__}.{self.fn.__qualname__}>"
 
     @cached_property
+    def _read(self) -> tuple[SourceText, tuple[str, ...]]:
+        """The source, and the names in it that are not its own: what needs no second look at it."""
+        text, tree = self._reader.read()
+        return text, outside_names(tree)
+
+    @property
     def source(self) -> SourceText:
         """The text, and where it stands."""
-        return self._reader.read()
+        return self._read[0]
 
     @property
     def syntax(self) -> Syntax:
@@ -142,7 +148,9 @@ class Definition:
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         """What the body reads from outside."""
-        return tuple(self.captures.references(self.syntax.tree))
+        if self.is_strict:
+            _ = self.syntax  # refuses what there is not
+        return tuple(self.captures.references(self._read[1]))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -111,22 +111,23 @@ def read_parameters(
         selected, on_alignment = (
             bool({declared.name, num} & chosen) for chosen in (unspecialised, unaligned)
         )
-        parameter = _parameter(fn, num, declared, namespace)
+        parameter = _parameter(fn, num, declared, namespace, selected, on_alignment)
         if parameter.is_constexpr and selected:
             raise CompileError(
                 f"parameter `{parameter.name}` of `{fn.__name__}` is both tl.constexpr and "
                 "do_not_specialize"
             )
-        parameters.append(
-            replace(
-                parameter, do_not_specialize=selected, do_not_specialize_on_alignment=on_alignment
-            )
-        )
+        parameters.append(parameter)
     return tuple(parameters)
 
 
 def _parameter(
-    fn: FunctionType, num: int, declared: inspect.Parameter, namespace: Mapping[str, Any]
+    fn: FunctionType,
+    num: int,
+    declared: inspect.Parameter,
+    namespace: Mapping[str, Any],
+    selected: bool,
+    on_alignment: bool,
 ) -> Parameter:
     if declared.kind is declared.VAR_KEYWORD:
         raise CompileError(
@@ -149,4 +150,6 @@ def _parameter(
         declared.kind is declared.KEYWORD_ONLY,
         has_default,
         declared.default if has_default else None,
+        selected,
+        on_alignment,
     )

@@ -93,31 +93,36 @@ class SourceReader:
         name = self._code.co_filename
         return name if name.startswith("<") else str(Path(name).absolute())
 
-    def read(self) -> SourceText:
-        """Return the source, or raise `CompileError` where there is none."""
+    def read(self) -> tuple[SourceText, ast.FunctionDef]:
+        """Return the source and its syntax tree, whose lines have other numbers.
+
+        Raises `CompileError` where there is none.
+        """
         if self._fn.__name__ == "<lambda>":
             raise CompileError("a lambda cannot be a kernel", hint="write it with `def`")
         if self._given is not None:
             lines = textwrap.dedent(self._given).splitlines(keepends=True)
             linecache.cache[self.file] = (len(self._given), None, lines, self.file)
-            text = self._find(lines, [i for i, x in enumerate(lines) if re.match(r"@|def\b", x)])
+            found = self._find(lines, [i for i, x in enumerate(lines) if re.match(r"@|def\b", x)])
         else:
-            text = self._find(self._lines, [self._code.co_firstlineno - 1])
-        if text is None:
+            found = self._find(self._lines, [self._code.co_firstlineno - 1])
+        if found is None:
             raise CompileError(
                 f"the source of `{self._fn.__name__}` is not available (it comes from "
                 f"{self._code.co_filename}, line {self._code.co_firstlineno}), and a kernel is "
                 "compiled from its source",
                 hint=_UNAVAILABLE_HINT,
             )
-        return text
+        return found
 
-    def _find(self, lines: list[str], starts: list[int]) -> SourceText | None:
+    def _find(
+        self, lines: list[str], starts: list[int]
+    ) -> tuple[SourceText, ast.FunctionDef] | None:
         for start in starts:
             if start < len(lines) and (tree := self._parse(lines, start)) is not None:
                 assert tree.end_lineno is not None
                 first, end = start + tree.lineno - 1, start + tree.end_lineno
-                return SourceText(self.file, first + 1, "".join(lines[first:end]))
+                return SourceText(self.file, first + 1, "".join(lines[first:end])), tree
         return None
 
     def _parse(self, lines: list[str], start: int) -> ast.FunctionDef | None:

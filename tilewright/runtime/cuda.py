@@ -315,10 +315,15 @@ class Module:
     def __init__(self, gpu: Device, code: bytes, name: str) -> None:
         self.gpu, self._driver = gpu, driver()
         self._handle = c_void_p()
-        logs = _Logs()
+        load, doing = driver().library.cuModuleLoadDataEx, f"loading {name} on GPU {gpu.number}"
         with gpu.active():
-            status = driver().library.cuModuleLoadDataEx(byref(self._handle), code, *logs.options)
-            logs.check(status, f"loading {name} on GPU {gpu.number}")
+            status = load(byref(self._handle), code, c_uint(0), None, None)
+            if status in INVALID_CODE:
+                # Once more, to be told why: the logs take longer than to load machine code.
+                logs = _Logs()
+                logs.check(load(byref(self._handle), code, *logs.options), doing)
+            else:
+                driver().check(status, doing)
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
