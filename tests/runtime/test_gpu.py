@@ -266,8 +266,8 @@ def kernel(x_ptr, offset, BLOCK: tl.constexpr):
 """
 
 
-def run_program(tmp_path, body, **environment):
-    (tmp_path / "kernel.txt").write_text(KERNEL)
+def run_program(tmp_path, body, kernel=KERNEL, **environment):
+    (tmp_path / "kernel.txt").write_text(kernel)
     program = tmp_path / "program.py"
     program.write_text(PROGRAM + textwrap.dedent(body))
     return subprocess.run(
@@ -308,11 +308,8 @@ def test_a_kernel_from_the_disk_needs_no_compiler(tmp_path):
 
 def test_printing(tmp_path):
     body = "    tl.device_print('x: ', tl.load(x_ptr + tl.arange(0, BLOCK)) + 1)\n"
-    (tmp_path / "kernel.txt").write_text(f"def kernel(x_ptr, offset, BLOCK: tl.constexpr):\n{body}")
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM + "kernel[1,](x, 0, BLOCK=2)\ntorch.cuda.synchronize()\n")
-    command = [sys.executable, str(program), str(tmp_path / "kernel.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = f"def kernel(x_ptr, offset, BLOCK: tl.constexpr):\n{body}"
+    done = run_program(tmp_path, "kernel[1,](x, 0, BLOCK=2)\ntorch.cuda.synchronize()\n", text)
     lines = [f"pid (0, 0, 0) idx ({i}) x: 1.000000" for i in range(2)]
     assert sorted(done.stdout.splitlines()) == lines
 

@@ -98,6 +98,8 @@ def test_matmul(sizes, dtype):
     blocks = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32 if dtype == torch.float32 else 64}
     a, b = padded(m, k, dtype), padded(n, k, dtype)
     expected = a.double() @ b.double().T
+    # The hardware sums products of fp8 with 14 bits.
+    tolerance = 2e-2 if dtype == torch.float8_e4m3fn else 2e-3
     for halves in (False, True):
         c = padded(m, n, torch.float32)
         rows = (128, 128, 128)
@@ -108,7 +110,7 @@ def test_matmul(sizes, dtype):
         ]
         named = {**blocks, "GROUP_M": 4, "PROGRAMS": 16, "HALVES": halves}
         matmul_persistent[16,](*described, m, n, k, **named)
-        torch.testing.assert_close(c.double(), expected, rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(c.double(), expected, rtol=tolerance, atol=tolerance)
 
 
 def test_matmul_of_descriptors_made_in_the_kernel():
