@@ -1,0 +1,129 @@
+"""The benchmarks' kernels on every architecture: ptxas takes them, without spills and warnings."""
+
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tests.codegen.gpu import harness
+from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.nvidia import assembler
+from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.compile import generate, prepare
+from tilewright.errors import Unsupported
+from tilewright.tools.tensor_descriptor import TensorDescriptor
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.gpu_costs import compiled_rows  # noqa: E402 - needs torch
+from benchmarks.systems import TILEWRIGHT, System  # noqa: E402 - needs torch
+
+PTXAS = find_ptxas()
+ROWS = compiled_rows()
+needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="there is no ptxas")
+
+EVERYDAY = [row for row in ROWS if row.name.startswith(("softmax", "layer norm bf16", "cumsum"))]
+# The configurations are those of Hopper. Without its products, sums and operands share registers.
+KNOWN = {("persistent_matmul_kernel", name) for name in ("sm_80", "sm_86", "sm_89")}
+# What ptxas lays aside there in kernels with tensor maps; nothing is spilled to it.
+STACK_BYTES = {"sm_120a": 8}
+
+
+@dataclass
+class Call:
+    """A launch of a kernel on arrays without memory."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class WithoutMemory(System):
+    def descriptor(self, tensor, block):
+        shape, strides = list(tensor.shape), list(tensor.stride())
+        return TensorDescriptor(mock(tensor), shape, strides, list(block))
+
+
+def mock(value):
+    """An array to compile for, in place of one without memory."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return tw.MockTensor(value.dtype, tuple(value.shape))
+
+
+def calls_of(row):
+    """The launches of a row's first configuration."""
+    calls = []
+
+    def note(kernel, grid, arguments, options):
+        calls.append(Call(kernel, tuple(map(mock, arguments)), dict(options)))
+
+    inputs = row.workload.inputs("meta")
+    outputs = row.workload.outputs(inputs)
+    row.workload.launch(WithoutMemory(TILEWRIGHT, note), row.workload.configs[0], inputs, outputs)
+    return calls
+
+
+def assembled(call, target):
+    names = {param.name for param in call.kernel.params}
+    constants = {name: value for name, value in call.options.items() if name in names}
+    options = GpuOptions.among(call.options)
+    function, _ = harness.lowered(call.kernel, call.arguments, constants)
+    kernel = generate(prepare(function, target, options), target, options)
+    return assemble(kernel.ptx, target, PTXAS)
+
+
+def has_products(call):
+    return any(word in call.kernel.name for word in ("matmul", "attention", "decode"))
+
+
+def faults_of(row, target):
+    """The kernels that keep registers in memory, or that ptxas warns of; and how many there are."""
+    faults, count = {}, 0
+    for call in calls_of(row):
+        if target.architecture == "sm_75" and has_products(call):
+            continue  # no instruction multiplies bf16, and the tiles are large
+        try:
+            found = assembled(call, target)
+        except Unsupported as error:
+            assert "bytes of shared memory" in error.message  # noqa: PT017
+            continue
+        count += 1
+        assert not found.warnings
+        allowed = STACK_BYTES.get(target.architecture, 0)
+        if found.spilled_bytes or found.stack_bytes > allowed:
+            faults[call.kernel.name] = found
+    return faults, count
+
+
+@needs_ptxas
+@pytest.mark.parametrize("row", EVERYDAY, ids=lambda row: row.name)
+def test_on_hopper(row):
+    faults, count = faults_of(row, harness.ARCHITECTURES["sm_90a"])
+    assert count
+    assert not faults
+
+
+@needs_ptxas
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("architecture", harness.ARCHITECTURES)
+def test_on_every_architecture(row, architecture):
+    faults, _ = faults_of(row, harness.ARCHITECTURES[architecture])
+    known = {name for name, place in KNOWN if place == architecture}
+    assert set(faults) <= known
+
+
+def test_the_assembler_of_a_package_is_found(tmp_path, monkeypatch):
+    place = tmp_path / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
+    place.parent.mkdir(parents=True)
+    place.write_text("#!/bin/sh\n")
+    place.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spec = ModuleSpec("nvidia", None)
+    spec.submodule_search_locations = [str(tmp_path / "nvidia")]
+    monkeypatch.setattr(assembler.importlib.util, "find_spec", lambda _: spec)
+    # A toolkit in its usual place comes first.
+    assert find_ptxas() in {str(place), "/usr/local/cuda/bin/ptxas"}
