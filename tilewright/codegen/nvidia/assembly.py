@@ -44,7 +44,7 @@ class Assembly:
     ) -> list[str]:
         """Write instructions that give `results` values of one type, and return those."""
         returned = "void" if not results else kind if results == 1 else structure(kind, results)
-        effect = "sideeffect " if attributes == WRITES else ""
+        effect = "sideeffect " if attributes in {WRITES, TOGETHER_WRITES} else ""
         call = (
             f'call {returned} asm {effect}"{text}", "{",".join(constraints)}"'
             f"({', '.join(arguments)}) {attributes}"

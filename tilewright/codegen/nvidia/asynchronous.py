@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.codegen.code import Code
+from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
 
 __all__ = ["AsynchronousInstructions"]
 
@@ -12,10 +12,8 @@ _GROUP_THREADS = 128
 _CACHED_BYTES = 16  # only copies of 16 bytes can pass by the first-level cache
 
 
-class AsynchronousInstructions:
+class AsynchronousInstructions(Assembly):
     """Writes asynchronous instructions."""
-
-    code: Code
 
     # -- copies to shared memory ------------------------------------------------------------------
 
@@ -60,10 +58,8 @@ class AsynchronousInstructions:
         lane = self.code.call("i32", "llvm.nvvm.read.ptx.sreg.laneid", "", 0)
         first = self.code.assign(f"icmp eq i32 {lane}, 0", 0)
         text = "@$0 mbarrier.arrive.shared::cta.b64 _, [$1];"
-        self.code.line(
-            f'call void asm sideeffect "{text}", "b,r,~{{memory}}"'
-            f"(i1 {first}, ptr addrspace(3) {barrier}) #5"
-        )
+        arguments = [f"i1 {first}", f"ptr addrspace(3) {barrier}"]
+        self.assembly(text, ["b", "r", "~{memory}"], arguments, "void", 0, TOGETHER_WRITES)
 
     def publish_barriers(self) -> None:
         self.code.call("void", "llvm.nvvm.fence.mbarrier_init.release.cluster", "")
@@ -137,7 +133,8 @@ class AsynchronousInstructions:
             return []
         letter = "r" if kind == "i32" else "f"
         constraints = [f"={letter}"] * count + [str(i) for i in range(count)] + ["~{memory}"]
-        return self._tied(text, constraints, [f"{kind} {s}" for s in sums], kind, count)
+        arguments = [f"{kind} {s}" for s in sums]
+        return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
 
     def start_product(
         self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
@@ -157,34 +154,19 @@ class AsynchronousInstructions:
         words = [a] if isinstance(a, str) else list(a)
         held = "l" if isinstance(a, str) else "r"
         first, second = count, count + len(words)
-        listed = f"${first}"
-        if not isinstance(a, str):
-            listed = f"{{{', '.join(f'${first + i}' for i in range(len(words)))}}}"
+        left = f"${first}" if isinstance(a, str) else listed(first, len(words))
         scales = "" if whole else ", 1, 1"
         if name in {"f16", "bf16"}:
             chosen = transposed if isinstance(a, str) else transposed[1:]
             scales += "".join(f", {int(flag)}" for flag in chosen)
-        sums_list = ", ".join(f"${i}" for i in range(count))
         text = (
             "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(bool(sums))) + ", 0;\\0A"
             f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{result}.{name}.{name} "
-            f"{{{sums_list}}}, {listed}, ${second}, p{scales};\\0A}}"
+            f"{listed(0, count)}, {left}, ${second}, p{scales};\\0A}}"
         )
         constraints = [f"={letter}"] * count + [held] * len(words) + ["l"]
         constraints += [str(i) for i in range(len(sums))]
         type_ = "i64" if isinstance(a, str) else "i32"
         arguments = [*(f"{type_} {word}" for word in words), f"i64 {b}"]
         arguments += [f"{kind} {s}" for s in sums]
-        return self._tied(text, constraints, arguments, kind, count)
-
-    def _tied(
-        self, text: str, constraints: Sequence[str], arguments: Sequence[str], kind: str, count: int
-    ) -> list[str]:
-        returned = kind if count == 1 else f"{{ {', '.join([kind] * count)} }}"
-        whole = self.code.assign(
-            f'call {returned} asm sideeffect "{text}", "{",".join(constraints)}"'
-            f"({', '.join(arguments)}) #5"
-        )
-        if count == 1:
-            return [whole]
-        return [self.code.assign(f"extractvalue {returned} {whole}, {i}") for i in range(count)]
+        return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
