@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tilewright import ops
 from tilewright.codegen.code import Code, dtype, llvm_type
+from tilewright.codegen.wider import float_of
 from tilewright.ir.types import DType
 
 __all__ = ["Exchange", "write_cas", "write_rmw"]
@@ -98,7 +99,7 @@ def _loop(
     """Compute on the widened value and swap the bits until nobody came between."""
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
     wide = "double" if kind.name == "fp64" else "float"
-    operand = _widened(code, kind, value)
+    operand = float_of(code, value, kind)
     slot, head, done = code.alloca(bits), code.label("retry"), code.label("swapped")
     first = code.assign(f"load atomic {bits}, ptr {address} monotonic, align {kind.itemsize}")
     code.line(f"store {bits} {first}, ptr {slot}")
@@ -108,7 +109,7 @@ def _loop(
     element = old if type_ == bits else code.assign(f"bitcast {bits} {old} to {type_}")
     new = value if type_ == bits else code.assign(f"bitcast {type_} {value} to {bits}")
     if op.kind != "xchg":
-        x = _widened(code, kind, element)
+        x = float_of(code, element, kind)
         result = _updated(code, op, wide, x, operand)
         new = _narrowed(code, kind, result)
     found, swapped = exchange(bits, address, old, new)
@@ -123,13 +124,6 @@ def _updated(code: Code, op: ops.AtomicRmw, wide: str, x: str, operand: str) -> 
         return code.assign(f"fadd {wide} {x}, {operand}")
     name = f"llvm.{op.kind}imumnum.{'f64' if wide == 'double' else 'f32'}"
     return code.call(wide, name, f"{wide} {x}, {wide} {operand}")
-
-
-def _widened(code: Code, kind: DType, text: str) -> str:
-    if kind.name == "bf16":
-        extended = code.assign(f"zext i16 {text} to i32")
-        return code.assign(f"bitcast i32 {code.assign(f'shl i32 {extended}, 16')} to float")
-    return code.assign(f"fpext half {text} to float") if kind.name == "fp16" else text
 
 
 def _narrowed(code: Code, kind: DType, text: str) -> str:

@@ -55,7 +55,7 @@ def constant_text(value: float, element: ElementType) -> str:
     if isinstance(element, PointerType):
         if value == 0:
             return "null"
-        raise Unsupported(f"a constant pointer {value:#x} on the CPU target")
+        raise Unsupported(f"the constant pointer {value:#x}")
     if element.is_bool():
         return "true" if value else "false"
     if not element.is_floating():
@@ -222,6 +222,17 @@ class Code:
         yield inner
         self.sections.pop()
         self.sections[-1].lines.append("\n".join(inner.lines))
+
+    @contextlib.contextmanager
+    def guarded(self, condition: str) -> Iterator[None]:
+        """Write inside what runs only where a condition holds; what it computes is known there."""
+        inside, after = self.label("then"), self.label("next")
+        self.line(f"br i1 {condition}, label %{inside}, label %{after}")
+        self.place(inside)
+        with self.section():
+            yield
+        self.line(f"br label %{after}")
+        self.place(after)
 
     @contextlib.contextmanager
     def counted_loop(self, start: str, stop: str, step: str, type_: str = "i32") -> Iterator[str]:

@@ -14,6 +14,7 @@ from tilewright.layout.shuffles import Shuffles
 from tilewright.layout.vectors import (
     coalesced_elements,
     contiguous_elements,
+    distinct_registers,
     memory_vectors,
     register_copies,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "bank_conflicts",
     "coalesced_elements",
     "contiguous_elements",
+    "distinct_registers",
     "memory_vectors",
     "plan_access",
     "plan_conversion",

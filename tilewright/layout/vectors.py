@@ -16,6 +16,7 @@ from tilewright.layout.linear import LinearLayout
 __all__ = [
     "coalesced_elements",
     "contiguous_elements",
+    "distinct_registers",
     "memory_vectors",
     "register_copies",
     "unit_registers",
@@ -77,6 +78,16 @@ def register_copies(layout: LinearLayout) -> tuple[int, ...]:
     solver = Echelon(columns)
     solutions = [solver.solve(column) or 0 for column in columns]
     return tuple(span(solutions))
+
+
+@lru_cache(maxsize=4096)
+def distinct_registers(layout: LinearLayout) -> tuple[int, ...]:
+    """Return the registers that hold no copy of what another one of the lane holds before them.
+
+    >>> distinct_registers(LinearLayout.from_bases({"register": [(1,), (0,)]}, {"dim0": 2}))
+    (0, 1)
+    """
+    return tuple(sorted(set(register_copies(layout))))
 
 
 def unit_registers(registers: Sequence[int], others: Sequence[int], limit: int) -> list[int]:

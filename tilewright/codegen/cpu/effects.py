@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright import ops
@@ -20,22 +19,9 @@ __all__ = [
     "AtomicRoot",
     "HistogramRoot",
     "PrintRoot",
-    "guarded",
     "print_line",
     "printed",
 ]
-
-
-@contextlib.contextmanager
-def guarded(puller: Puller, condition: str) -> Iterator[None]:
-    """Run what is written inside only where the scalar `condition` holds."""
-    code = puller.code
-    inside, after = code.label("then"), code.label("next")
-    code.line(f"br i1 {condition}, label %{inside}, label %{after}")
-    code.place(inside)
-    yield
-    code.line(f"br label %{after}")
-    code.place(after)
 
 
 @dataclass(eq=False)
@@ -59,7 +45,8 @@ class AtomicRoot:
         slot = code.alloca(kind)
         code.line(f"store {kind} {zero}, ptr {slot}")
         mask = self.op.mask if isinstance(self.op, ops.AtomicRmw) else None
-        with guarded(puller, puller.pull(mask, index).text) if mask else contextlib.nullcontext():
+        guard = code.guarded(puller.pull(mask, index).text) if mask else contextlib.nullcontext()
+        with guard:
             operands = [puller.pull(v, index).text for v in self.op.operands if v is not mask]
             old = (
                 write_rmw(code, self.op, *operands)
@@ -98,7 +85,7 @@ class HistogramRoot:
         inside = code.assign(f"icmp ult i64 {wide}, {op.num_bins}")
         if op.mask is not None:
             inside = code.assign(f"and i1 {inside}, {puller.pull(op.mask, index).text}")
-        with guarded(puller, inside):
+        with code.guarded(inside):
             base = code.assign(f"getelementptr i8, ptr {puller.scratch}, i64 {self.buffer.offset}")
             place = code.assign(f"getelementptr i32, ptr {base}, i64 {wide}")
             count = code.assign(f"load i32, ptr {place}")
@@ -140,7 +127,7 @@ class AssertRoot:
     def leave(self, puller: Puller) -> None:
         """Report the failure, the first of the launch winning, and end the program."""
         code = puller.code
-        with guarded(puller, code.assign(f"load i1, ptr {self.slot}")):
+        with code.guarded(code.assign(f"load i1, ptr {self.slot}")):
             error = code.assign(f"getelementptr i8, ptr %shared, i64 {SHARED_ERROR_OFFSET}")
             code.assign(f"cmpxchg ptr {error}, i32 0, i32 {self.number + 1} acq_rel monotonic")
             code.line("br label %exit")

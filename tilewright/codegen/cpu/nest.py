@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tilewright import ops
 from tilewright.codegen.code import Code, Element, constant_text, llvm_type, memory_type, vector
 from tilewright.codegen.cpu.buffers import Buffer
-from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot, guarded
+from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, HistogramRoot, PrintRoot
 from tilewright.codegen.cpu.masks import fullness
 from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.codegen.regions import apply_region, identity
@@ -74,7 +74,7 @@ class StoreRoot:
         if op.mask is None:
             code.line(store)
             return
-        with guarded(puller, puller.pull(op.mask, index).text):
+        with puller.code.guarded(puller.pull(op.mask, index).text):
             code.line(store)
 
 

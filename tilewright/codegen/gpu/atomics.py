@@ -21,7 +21,7 @@ from tilewright.codegen.gpu.words import (
     to_words,
     word_size,
 )
-from tilewright.layout import LinearLayout, register_copies
+from tilewright.layout import LinearLayout
 
 __all__ = ["AtomicMachine", "Atomics"]
 
@@ -77,14 +77,12 @@ class Atomics:
     def __init__(self, puller: Puller, placement: Placement, machine: AtomicMachine) -> None:
         self.puller, self.placement, self.machine = puller, placement, machine
         self.code = puller.code
-        self.lane_bits = machine.warp_size.bit_length() - 1
 
     def write(self, op: Op) -> None:
         """Write an atomic on a scalar or on a tile."""
         layout = self.placement.of_access(op) if op.pointer.shape else self._one_place()
         groups = self.placement.atomic_groups(op, layout)
-        free = layout.free_masks()
-        first = self.puller.threads.is_first(free["lane"], free["warp"], self.lane_bits)
+        first = self.puller.threads.is_first_holder(layout)
         users = self.puller.uses
         is_used = bool(users.users[op] or users.yielded[op])
         # Nothing can follow from a value that nobody sees.
@@ -111,8 +109,7 @@ class Atomics:
         elif sem in _ACQUIRES:
             self.puller.shared.barrier()
         if op.pointer.shape:
-            held = tuple(old[register] for register in register_copies(layout))
-            self.puller.residents[op] = Resident(layout, held)
+            self.puller.residents[op] = Resident.of(layout, old)
         else:
             self.puller.scalars[op] = old[0]
 
@@ -212,16 +209,11 @@ class Atomics:
             return found, code.assign(f"icmp eq {bits} {found}, {expected}")
 
         slot = code.alloca(kind)
-        inside, after = code.label("then"), code.label("next")
         code.line(f"store {kind} zeroinitializer, ptr {slot}")
-        flag = update.flag_text or "true"
-        code.line(f"br i1 {flag}, label %{inside}, label %{after}")
-        code.place(inside)
-        (value,) = update.operands[0]
-        old = write_rmw(code, op, update.address.text, value, sem="relaxed", exchange=exchange)
-        code.line(f"store {kind} {old}, ptr {slot}")
-        code.line(f"br label %{after}")
-        code.place(after)
+        with code.guarded(update.flag_text or "true"):
+            (value,) = update.operands[0]
+            old = write_rmw(code, op, update.address.text, value, sem="relaxed", exchange=exchange)
+            code.line(f"store {kind} {old}, ptr {slot}")
         return code.assign(f"load {kind}, ptr {slot}")
 
     def _fence(self, op: Op, order: str) -> None:
@@ -260,5 +252,4 @@ class Atomics:
     def _address(self, area: Span, layout: LinearLayout, register: int, item: int) -> str:
         columns = [column * item for column in layout.columns_of("lane", "warp")]
         place = self.puller.threads.offset(columns, layout.packed(register) * item)
-        start = f"getelementptr (i8, {SHARED} @shared, i32 {area.start})"
-        return self.code.assign(f"getelementptr i8, {SHARED} {start}, i32 {place.text}")
+        return self.code.assign(f"getelementptr i8, {SHARED} {area.address}, i32 {place.text}")

@@ -8,7 +8,7 @@ from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.ir.core import Value
-from tilewright.layout import register_copies
+from tilewright.layout import distinct_registers
 
 __all__ = ["Carried"]
 
@@ -27,11 +27,11 @@ class Carried:
             for value in values
         ]
 
-    def _registers(self, value: Value) -> list[int]:
+    def _registers(self, value: Value) -> tuple[int, ...]:
         """The registers of a tile that are no copies of others."""
         if not value.shape:
-            return [0]
-        return sorted(set(register_copies(self.placement.home(value))))
+            return (0,)
+        return distinct_registers(self.placement.home(value))
 
     def keep(self, homes: Sequence[Value], values: Sequence[Value], slots: list[list[str]]) -> None:
         """Store what `homes` shall be; all is computed before any slot changes."""
@@ -63,5 +63,4 @@ class Carried:
             return
         layout = self.placement.home(value)
         by_register = dict(zip(self._registers(value), elements, strict=True))
-        held = tuple(by_register[first] for first in register_copies(layout))
-        self.puller.residents[value] = Resident(layout, held)
+        self.puller.residents[value] = Resident.of(layout, by_register)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright import ops
-from tilewright.codegen.code import Code, llvm_type
+from tilewright.codegen.code import llvm_type
 from tilewright.codegen.gpu.carried import Carried
-from tilewright.codegen.gpu.copier import Bounds, LoopCopier, NestCopier
+from tilewright.codegen.gpu.copier import Bounds, LoopCopier, NestCopier, OpWriter
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import Pipeline, Stages, nest_of, pipeline_of
 from tilewright.codegen.gpu.placement import Placement
-from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.ring import Ring, ring_of
 from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine, Written
 from tilewright.codegen.gpu.warpgroup import (
@@ -28,21 +27,16 @@ from tilewright.ir.core import Op, Value
 __all__ = ["Blocks", "ControlFlow"]
 
 
-class Blocks(Protocol):
-    """What writes the ops of a function."""
+class Blocks(OpWriter, Protocol):
+    """What writes the blocks of a function."""
 
-    code: Code
     uses: Uses
     placement: Placement
-    puller: Puller
     memory: GlobalMemory
     copies: TensorCopies
 
     def scope(self) -> AbstractContextManager[None]:
         """Write a block inside: what it keeps in shared memory is given up behind."""
-
-    def write(self, written: Iterable[Op]) -> None:
-        """Write ops at the current place."""
 
 
 class ControlMachine(WarpgroupMachine, TensorMachine, Protocol):

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.shared_area import LazyRegisters, SharedArea, Writer
-from tilewright.codegen.gpu.words import from_words, moved_bits, moved_type, to_words
+from tilewright.codegen.gpu.words import WORD_BITS, from_words, moved_bits, moved_type, to_words
 from tilewright.ir.types import DTYPES, ElementType
 from tilewright.layout import Exchange, LinearLayout, Rename, Shuffles, plan_conversion
 from tilewright.layout.access import Access, Move
 from tilewright.layout.shuffles import Swap
 
 __all__ = ["Staged", "convert", "stage"]
-
-_WORD_BITS = 32
 
 
 def convert(
@@ -60,20 +58,19 @@ def _raw(writer: Writer, elements: Sequence[Element], element: ElementType) -> l
 
 
 def _shuffle(writer: Writer, plan: Shuffles, raw: list[str], kind: ElementType) -> list[str]:
-    code, bits = writer.code, plan.element_bits
+    code = writer.code
     values = _swapped(writer, raw, plan.before, kind)
     received = [""] * len(plan.copies)
     for transfer in plan.transfers:
         sent = [values[register] for register in transfer.sources]
         if plan.crosses(transfer):
-            words = to_words(code, sent, kind, _WORD_BITS)
+            words = to_words(code, sent, kind, WORD_BITS)
             got = [_from_lane(writer, plan, word, transfer.lane) for word in words]
-            sent = from_words(code, got, kind, _WORD_BITS, len(sent))
+            sent = from_words(code, got, kind, WORD_BITS, len(sent))
         for register, text in zip(transfer.targets, sent, strict=True):
             received[register] = text
     first = sorted(set(plan.copies))
     kept = _swapped(writer, received, plan.after, kind, first)
-    assert bits == kind.primitive_bitwidth
     return [kept[register] for register in plan.copies]
 
 
@@ -106,8 +103,7 @@ def _swapped(
 
 def _parity(writer: Writer, swap: Swap) -> str:
     """Whether an odd number of the swap's bits are set in the thread's number."""
-    lane_bits = writer.machine.warp_size.bit_length() - 1
-    mask = swap.lane | swap.warp << lane_bits
+    mask = swap.lane | swap.warp << writer.threads.lane_bits
     columns = [mask >> bit & 1 for bit in range(mask.bit_length())]
     return writer.code.assign(f"icmp ne i32 {writer.threads.linear(columns).text}, 0")
 

@@ -15,11 +15,11 @@ from tilewright.codegen.gpu.ring import Ring
 from tilewright.codegen.trips import trip_count
 from tilewright.ir.core import Op
 
-__all__ = ["Bounds", "LoopCopier", "NestCopier"]
+__all__ = ["Bounds", "LoopCopier", "NestCopier", "OpWriter"]
 
 
-class Blocks(Protocol):
-    """What writes the ops of a function."""
+class OpWriter(Protocol):
+    """Writes the ops of a function."""
 
     code: Code
     puller: Puller
@@ -83,7 +83,7 @@ class LoopCopier:
     """Starts the copies of one loop, an iteration at a time."""
 
     def __init__(
-        self, blocks: Blocks, carried: Carried, op: ops.For, pipeline: Pipeline, ring: Ring,
+        self, blocks: OpWriter, carried: Carried, op: ops.For, pipeline: Pipeline, ring: Ring,
         bounds: Bounds,
     ) -> None:  # fmt: skip
         self.blocks, self.carried, self.op = blocks, carried, op
@@ -131,7 +131,13 @@ class NestCopier:
     """Starts the copies of a loop in a loop, and goes on to the next outer iteration by itself."""
 
     def __init__(
-        self, blocks: Blocks, carried: Carried, op: ops.For, nest: Nest, ring: Ring, bounds: Bounds
+        self,
+        blocks: OpWriter,
+        carried: Carried,
+        op: ops.For,
+        nest: Nest,
+        ring: Ring,
+        bounds: Bounds,
     ) -> None:
         self.blocks, self.op, self.nest, self.ring, self.bounds = blocks, op, nest, ring, bounds
         self.code: Code = blocks.code

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.codegen.code import Code, Element, dtype, llvm_type
+from tilewright.codegen.code import Element, dtype, llvm_type
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.tile_table import TileTable, coordinates, linear_position
+from tilewright.codegen.gpu.words import WORD_BITS
+from tilewright.codegen.wider import extended, float_of
 from tilewright.errors import Unsupported
 from tilewright.ir.core import Value
 from tilewright.ir.types import DType
-from tilewright.layout import LinearLayout, register_copies
+from tilewright.layout import LinearLayout, distinct_registers
 
 __all__ = ["count", "sort_tile"]
 
@@ -41,10 +43,8 @@ def _bin(
 ) -> Element:
     """The bin of an element."""
     code, kind = puller.code, dtype(op.x.type.element)
-    text, wide = puller.pull(op.x, layout, register).text, llvm_type(kind)
-    if kind.primitive_bitwidth < 32:
-        extend = "sext" if kind.is_int_signed() else "zext"
-        text, wide = code.assign(f"{extend} {wide} {text} to i32"), "i32"
+    text = extended(code, puller.pull(op.x, layout, register).text, kind, WORD_BITS)
+    wide = f"i{max(WORD_BITS, kind.primitive_bitwidth)}"
     bounds = f"{wide} {text}, {wide} {op.num_bins}"
     text = code.call(wide, f"llvm.umin.{wide}", bounds)
     if wide == "i64":
@@ -121,7 +121,7 @@ def _comes_before(puller: Puller, kind: DType, op: ops.Sort, x: str, y: str) -> 
         sign = "s" if kind.is_int_signed() else "u"
         return code.assign(f"icmp {sign}lt {type_} {small}, {large}")
     if kind.name == "bf16":
-        small, large = (_widened(code, text) for text in (small, large))
+        small, large = (float_of(code, text, kind) for text in (small, large))
         type_ = "float"
     elif type_.startswith("i"):
         raise Unsupported(f"sorting {kind} on a GPU", location=op.location, hint="sort it as fp16")
@@ -131,11 +131,6 @@ def _comes_before(puller: Puller, kind: DType, op: ops.Sort, x: str, y: str) -> 
     return code.assign(f"or i1 {less}, {code.assign(f'and i1 {is_nan}, {is_number}')}")
 
 
-def _widened(code: Code, text: str) -> str:
-    upper = code.assign(f"shl i32 {code.assign(f'zext i16 {text} to i32')}, 16")
-    return code.assign(f"bitcast i32 {upper} to float")
-
-
 # -- tables ---------------------------------------------------------------------------------------
 
 
@@ -143,11 +138,9 @@ def _places(
     puller: Puller, value: Value, layout: LinearLayout
 ) -> list[tuple[int, Element, Element | None]]:
     """Registers, their positions in row-major order, and which threads act for them."""
-    free = layout.free_masks()
-    lane_bits = puller.machine.warp_size.bit_length() - 1
-    first = puller.threads.is_first(free["lane"], free["warp"], lane_bits)
+    first = puller.threads.is_first_holder(layout)
     found = []
-    for register in sorted(set(register_copies(layout))):
+    for register in distinct_registers(layout):
         place = coordinates(puller, layout, register, [0] * len(value.shape))
         position = linear_position(puller.code, place, value.shape)
         flag = puller.both(puller.inside(value, layout, register), first)
@@ -166,5 +159,4 @@ def _read(puller: Puller, value: Value, layout: LinearLayout, table: TileTable) 
             text = code.assign(f"select i1 {inside.text}, i32 {position.text}, i32 0")
             safe = Element(text, 1, code.level)
         elements[register] = table.read(safe)
-    held = tuple(elements[first] for first in register_copies(layout))
-    puller.residents[value] = Resident(layout, held)
+    puller.residents[value] = Resident.of(layout, elements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Protocol
 
 from tilewright import ops
@@ -14,7 +14,7 @@ from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.printing import printed_number, printed_prefix
 from tilewright.ir.core import Value
-from tilewright.layout import LinearLayout, register_copies
+from tilewright.layout import LinearLayout, distinct_registers
 
 __all__ = ["DiagnosticMachine", "Diagnostics"]
 
@@ -87,7 +87,7 @@ class Diagnostics:
             yield LinearLayout.empty(("register",)), 0
             return
         layout = self.placement.of_elements(tile)
-        for register in sorted(set(register_copies(layout))):
+        for register in distinct_registers(layout):
             yield layout, register
 
     # -- printing ---------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Diagnostics:
         pids = [f"i32 {self.machine.program_number(axis)}" for axis in range(3)]
         if not op.values:
             prefix = op.prefix.replace("%", "%%").rstrip(": ")
-            with self._guarded(self.puller.is_first_thread()):
+            with self.code.guarded(self.puller.is_first_thread().text):
                 self.machine.print_line(f"pid (%d, %d, %d){prefix}\n", pids)
         for number, value in enumerate(op.values):
             for layout, register in self._elements(value if value.shape else None):
@@ -110,7 +110,8 @@ class Diagnostics:
         element = self.puller.pull(value, layout, register)
         axes = range(len(value.shape))
         index = [self.puller.threads.coordinate(layout, axis, register).text for axis in axes]
-        with self._guarded(self._speaks(value, layout, register)):
+        speaks = self._speaks(value, layout, register)
+        with nullcontext() if speaks is None else self.code.guarded(speaks.text):
             form, passed = printed_number(self.code, op, value.type.element, element.text)
             prefix = printed_prefix(op, number, len(index))
             arguments = [*pids, *(f"i32 {text}" for text in index), passed]
@@ -120,19 +121,5 @@ class Diagnostics:
         """Whether this thread is the one that prints an element."""
         if not value.shape:
             return self.puller.is_first_thread()
-        free = layout.free_masks()
-        lane_bits = self.machine.warp_size.bit_length() - 1
-        first = self.puller.threads.is_first(free["lane"], free["warp"], lane_bits)
+        first = self.puller.threads.is_first_holder(layout)
         return self.puller.both(first, self.puller.inside(value, layout, register))
-
-    @contextmanager
-    def _guarded(self, flag: Element | None) -> Iterator[None]:
-        if flag is None:
-            yield
-            return
-        inside, behind = self.code.label("print"), self.code.label("printed")
-        self.code.line(f"br i1 {flag.text}, label %{inside}, label %{behind}")
-        self.code.place(inside)
-        yield
-        self.code.line(f"br label %{behind}")
-        self.code.place(behind)

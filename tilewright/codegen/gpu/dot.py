@@ -8,6 +8,7 @@ from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.warp_products import MatrixMachine, multiply_by_warps
+from tilewright.codegen.wider import extended, float_of
 from tilewright.ir.core import Value
 from tilewright.ir.types import DType
 from tilewright.layout import LinearLayout
@@ -72,13 +73,8 @@ class _WideOperand:
 
 
 def _widened(code: Code, text: str, kind: DType, wide: str) -> str:
-    source = llvm_type(kind)
-    if source == wide:
+    if llvm_type(kind) == wide:
         return text
-    if kind.name == "bf16":
-        upper = code.assign(f"shl i32 {code.assign(f'zext i16 {text} to i32')}, 16")
-        return code.assign(f"bitcast i32 {upper} to float")
-    if kind.name == "fp16":
-        return code.assign(f"fpext half {text} to {wide}")
-    extend = "sext" if kind.is_int_signed() else "zext"
-    return code.assign(f"{extend} {source} {text} to {wide}")
+    if kind.is_floating():
+        return float_of(code, text, kind)
+    return extended(code, text, kind, int(wide[1:]))

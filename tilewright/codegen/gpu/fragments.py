@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.pairs import Pairs
 from tilewright.codegen.gpu.pull import Puller
-from tilewright.codegen.gpu.words import to_words
+from tilewright.codegen.gpu.words import WORD_BITS, to_words
 from tilewright.ir.core import Value
 from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, register_copies
 
 __all__ = ["Corner", "Fragments", "instruction_tiles", "packed"]
-
-_WORD_BITS = 32
 
 
 Corner = tuple[int, ...]
@@ -55,7 +53,7 @@ class Fragments:
                 self[corner]
 
     def _pack(self, registers: list[int]) -> list[str]:
-        if self.value.type.element.primitive_bitwidth == _WORD_BITS // 2:
+        if self.value.type.element.primitive_bitwidth == WORD_BITS // 2:
             return self.pairs.words(self.value, self.layout, registers)
         texts = [self.puller.pull(self.value, self.layout, r).text for r in registers]
         return packed(self.puller.code, texts, self.value.type.element)
@@ -63,6 +61,6 @@ class Fragments:
 
 def packed(code: Code, texts: Sequence[str], kind: ElementType) -> list[str]:
     """Return elements as words of 32 bits."""
-    count = max(1, _WORD_BITS // kind.primitive_bitwidth)
+    count = max(1, WORD_BITS // kind.primitive_bitwidth)
     groups = (texts[first : first + count] for first in range(0, len(texts), count))
-    return [to_words(code, group, kind, _WORD_BITS)[0] for group in groups]
+    return [to_words(code, group, kind, WORD_BITS)[0] for group in groups]

@@ -12,7 +12,7 @@ from tilewright import ops
 from tilewright.codegen.code import llvm_type
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, put_in_shared
-from tilewright.layout import register_copies
+from tilewright.layout import distinct_registers, register_copies
 
 __all__ = ["HeldLoads"]
 
@@ -33,9 +33,9 @@ class HeldLoads:
         with self.code.entered():
             self.code.line(f"store i1 false, ptr {self._is_waiting}")
 
-    def _registers(self, load: ops.Load) -> list[int]:
+    def _registers(self, load: ops.Load) -> tuple[int, ...]:
         """The registers that are no copies of others."""
-        return sorted(set(register_copies(self.memory.placement.of_access(load))))
+        return distinct_registers(self.memory.placement.of_access(load))
 
     def load(self, place: str) -> None:
         """Load what shall be at a place of the ring; what was loaded before has been stored."""
@@ -51,17 +51,11 @@ class HeldLoads:
     def store(self, start: Callable[[ops.Load, str], str]) -> None:
         """Store what is on its way, if anything is; `start` gives the address of a place."""
         code = self.code
-        stored, done = code.label("store"), code.label("stored")
-        waiting = code.assign(f"load i1, ptr {self._is_waiting}")
-        code.line(f"br i1 {waiting}, label %{stored}, label %{done}")
-        code.place(stored)
-        with code.section():
+        with code.guarded(code.assign(f"load i1, ptr {self._is_waiting}")):
             place = code.assign(f"load i32, ptr {self._place}")
             for load in self.loads:
                 self._put(load, start(load, place))
             code.line(f"store i1 false, ptr {self._is_waiting}")
-        code.line(f"br label %{done}")
-        code.place(done)
 
     def _put(self, load: ops.Load, address: str) -> None:
         element, layout = load.type.element, self.memory.placement.of_access(load)

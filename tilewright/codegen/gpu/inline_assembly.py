@@ -10,15 +10,14 @@ from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.words import from_words, moved_bits, to_words
+from tilewright.codegen.gpu.words import WORD_BITS, from_words, moved_bits, to_words
 from tilewright.errors import CompileError
 from tilewright.ir.core import Value
 from tilewright.ir.types import ElementType
-from tilewright.layout import register_copies
+from tilewright.layout import distinct_registers
 
 __all__ = ["AssemblyMachine", "write_assembly"]
 
-_REGISTER_BITS = 32
 # Of a constraint: the bits of the register. PTX has none of 8.
 _BITS = {"h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
 
@@ -61,11 +60,10 @@ def write_assembly(
     """Write the assembly for all elements that a thread holds; results live in registers."""
     outputs, inputs = _read_constraints(op)
     tile = next((value for value in (*op.results, *op.args) if value.shape), None)
-    if tile is None:
-        layout, registers = None, [0]
-    else:
+    layout = None
+    if tile is not None:
         layout = placement.of_elements(op.results[0] if op.results else tile)
-        registers = sorted(set(register_copies(layout)))
+    registers = (0,) if layout is None else distinct_registers(layout)
 
     def pull(value: Value, register: int) -> str:
         if layout is None:
@@ -94,8 +92,7 @@ def write_assembly(
         if layout is None:
             puller.scalars[result] = known[0]
         else:
-            held = tuple(known[first] for first in register_copies(layout))
-            puller.residents[result] = Resident(layout, held)
+            puller.residents[result] = Resident.of(layout, known)
 
 
 def _read_constraints(op: ops.InlineAssembly) -> tuple[list[_Registers], list[_Registers]]:
@@ -120,7 +117,7 @@ def _take(
         letter = letters[used] if used < len(letters) else ""
         bits = moved_bits(element)
         register = _BITS.get(letter, 0)
-        if not register or register < min(bits, _REGISTER_BITS) or register > max(bits, 32):
+        if not register or register < min(bits, WORD_BITS) or register > max(bits, WORD_BITS):
             raise _mismatch(op, f"{element} cannot lie in a register {letter!r}")
         count = max(1, op.pack * bits // register)
         if letters[used : used + count] != [letter] * count:

@@ -26,7 +26,6 @@ from tilewright.layout import (
     LinearLayout,
     contiguous_elements,
     memory_vectors,
-    register_copies,
 )
 
 __all__ = ["GlobalMemory", "global_address"]
@@ -64,8 +63,7 @@ class GlobalMemory:
         for group in self._groups(op, layout):
             for register, text in zip(group, self._load_group(op, layout, group), strict=True):
                 elements[register] = Element(text, 1, self.code.level)
-        copies = register_copies(layout)
-        puller.residents[op] = Resident(layout, tuple(elements[first] for first in copies))
+        puller.residents[op] = Resident.of(layout, elements)
 
     def copy(self, op: ops.Load, tile: SharedTile) -> None:
         """Start copying the tile of a load to shared memory; zeros arrive where it is masked."""
@@ -87,9 +85,7 @@ class GlobalMemory:
         """Store a tile; of places that hold the same element one stores it."""
         puller = self.puller
         layout = self.placement.of_access(op)
-        free = layout.free_masks()
-        lane_bits = puller.machine.warp_size.bit_length() - 1
-        first = puller.threads.is_first(free["lane"], free["warp"], lane_bits)
+        first = puller.threads.is_first_holder(layout)
         groups = self._groups(op, layout)
         pulled = [
             ([puller.pull(op.value, layout, r).text for r in group], self._place(op, layout, group))

@@ -11,6 +11,7 @@ from tilewright import ops
 from tilewright.codegen.code import Element, constant_text, dtype, llvm_type
 from tilewright.codegen.gpu.tile_table import Tiles, TileTable, coordinates, linear_position
 from tilewright.codegen.gpu.views import padded
+from tilewright.codegen.wider import extended
 from tilewright.ir.core import Op, Value
 from tilewright.layout import LinearLayout, register_copies
 
@@ -70,10 +71,7 @@ def _gathered(
     code = tiles.code
     kind = dtype(value.index.type.element)
     where = tiles.pull(value.index, layout, register)
-    text = where.text
-    if kind.primitive_bitwidth < 64:
-        extend = "sext" if kind.is_int_signed() else "zext"
-        text = code.assign(f"{extend} {llvm_type(kind)} {text} to i64")
+    text = extended(code, where.text, kind, 64)
     size = value.x.shape[value.axis]
     known = Element(code.assign(f"icmp ult i64 {text}, {size}"), 1, code.level)
     flag = tiles.both(known, tiles.inside(value, layout, register))

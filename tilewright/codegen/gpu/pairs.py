@@ -18,15 +18,13 @@ from tilewright.codegen.code import Element, dtype, llvm_type
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.ranges import IntegerRanges, constant_of
 from tilewright.codegen.gpu.views import operand_layout
-from tilewright.codegen.gpu.words import to_words
+from tilewright.codegen.gpu.words import WORD_BITS, to_words
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import DTYPES
 from tilewright.layout import LinearLayout, register_copies
 from tilewright.ops.numerics import narrow, widen
 
 __all__ = ["Pairs"]
-
-_WORD_BITS = 32
 
 
 class _Format(NamedTuple):
@@ -87,7 +85,7 @@ class Pairs:
 
     def _packed(self, value: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
         texts = [self.puller.pull(value, layout, register).text for register in pair]
-        return to_words(self.code, texts, value.type.element, _WORD_BITS)[0]
+        return to_words(self.code, texts, value.type.element, WORD_BITS)[0]
 
     def _computed(self, value: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
         """The word, where it is computed as one; "" where it is not."""
@@ -249,17 +247,17 @@ class Pairs:
             return self._part(base, layout, register)
         kind = dtype(base.type.element)
         text = self.puller.pull(base, layout, register).text
-        if kind.primitive_bitwidth < _WORD_BITS and kind.is_int_signed():
+        if kind.primitive_bitwidth < WORD_BITS and kind.is_int_signed():
             text = self.code.assign(f"sext {llvm_type(kind)} {text} to i32")
         else:
             text = self._extended(_Bits(text, kind.primitive_bitwidth, 0, -1))
         text = self.code.assign(f"add i32 {text}, {more}")
-        return _Bits(text, _WORD_BITS, 0, (1 << _WORD_BITS) - 1)
+        return _Bits(text, WORD_BITS, 0, (1 << WORD_BITS) - 1)
 
     def _part(self, value: Value, layout: LinearLayout, register: int) -> _Bits:
         """Follow an element to the number of which it is some bits."""
         bits = dtype(value.type.element).primitive_bitwidth
-        fits = not dtype(value.type.element).is_int_signed() and bits <= _WORD_BITS
+        fits = not dtype(value.type.element).is_int_signed() and bits <= WORD_BITS
         if fits and self.puller.is_recipe(value, layout):
             match value:
                 case ops.And(x=x, y=y) if (mask := constant_of(y)) is not None:
@@ -270,7 +268,7 @@ class Pairs:
                     assert count is not None
                     return part._replace(shift=part.shift + count, mask=part.mask >> count)
         text = self.puller.pull(value, layout, register).text
-        return _Bits(text, bits, 0, (1 << min(bits, _WORD_BITS)) - 1)
+        return _Bits(text, bits, 0, (1 << min(bits, WORD_BITS)) - 1)
 
     def _halves(self, low: _Bits, high: _Bits) -> str:
         """The word of two numbers of up to 16 bits; one multiplication where both are of one."""
@@ -290,9 +288,9 @@ class Pairs:
 
     def _extended(self, part: _Bits) -> str:
         """The number of which a part is some bits, as a word."""
-        if part.bits == _WORD_BITS:
+        if part.bits == WORD_BITS:
             return part.text
-        convert = "trunc" if part.bits > _WORD_BITS else "zext"
+        convert = "trunc" if part.bits > WORD_BITS else "zext"
         return self.code.assign(f"{convert} i{part.bits} {part.text} to i32")
 
 

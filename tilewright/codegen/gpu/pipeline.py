@@ -18,16 +18,15 @@ from tilewright.codegen.gpu.placement import Placement, access_width
 from tilewright.codegen.gpu.shared_tile import TileMemory, memory_of
 from tilewright.codegen.gpu.tensor_copy import tensor_memory
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.gpu.words import moved_bits
+from tilewright.codegen.gpu.words import WORD_BITS, moved_bits
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Op, Param, Value
-from tilewright.layout import register_copies
+from tilewright.layout import distinct_registers
 from tilewright.ops.memory import pointee
 
 __all__ = ["CopiedLoad", "Nest", "Pipeline", "Stages", "copied_memory", "nest_of", "pipeline_of"]
 
 _SMALLEST_COPY_BYTES = 4
-_WORD_BITS = 32
 _MOST_HELD_WORDS = 32  # in a thread
 _MOST_WORDS = 192  # of the 255 registers of a thread, for a product
 CopiedLoad = ops.Load | ops.DescriptorLoad
@@ -193,8 +192,8 @@ def _held(
     for load in loads:
         if isinstance(load, ops.DescriptorLoad) or not load.shape or load.volatile:
             continue
-        registers = len(set(register_copies(placement.of_access(load))))
-        words += registers * max(1, moved_bits(load.type.element) // _WORD_BITS)
+        registers = len(distinct_registers(placement.of_access(load)))
+        words += registers * max(1, moved_bits(load.type.element) // WORD_BITS)
         if padded(load.shape) == load.shape and words <= _MOST_HELD_WORDS:
             found.append(load)
     return found
@@ -286,7 +285,7 @@ def _words_of_two(dot: ops.Dot, placement: Placement) -> int:
     """The registers of the result, and of the left operands of two iterations."""
     plan = placement.product(dot)
     bits = moved_bits(dot.a.type.element)
-    words = plan.a.input_size("register") * bits // _WORD_BITS
+    words = plan.a.input_size("register") * bits // WORD_BITS
     return plan.accumulator.input_size("register") + 2 * words
 
 

@@ -11,7 +11,7 @@ layout it is converted, all of it at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,6 +35,7 @@ from tilewright.codegen.gpu.threads import (
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
 from tilewright.codegen.gpu.words import from_words, moved_bits
 from tilewright.codegen.uses import Uses
+from tilewright.codegen.wider import extended
 from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
 from tilewright.ir.types import PointerType
@@ -51,6 +52,11 @@ class Resident:
 
     layout: LinearLayout
     elements: tuple[Element, ...]
+
+    @classmethod
+    def of(cls, layout: LinearLayout, elements: Mapping[int, Element]) -> Resident:
+        """Return a tile of the elements of those registers that are no copies of others."""
+        return cls(layout, tuple(elements[first] for first in register_copies(layout)))
 
 
 class Puller:
@@ -309,10 +315,8 @@ class Puller:
     def pointer_add(self, op: ops.PointerAdd, pointer: Element, offset: Element) -> Element:
         """Advance by elements of the pointee."""
         kind = dtype(op.offset.type.element)
-        level, text = max(pointer.level, offset.level), offset.text
-        if kind.primitive_bitwidth < 64:
-            extend = "sext" if kind.is_int_signed() else "zext"
-            text = self.code.assign(f"{extend} {llvm_type(kind)} {text} to i64", offset.level)
+        level = max(pointer.level, offset.level)
+        text = extended(self.code, offset.text, kind, 64, offset.level)
         pointee = memory_type(pointee_of(op, op.pointer))
         return Element(
             self.code.assign(f"getelementptr {pointee}, ptr {pointer.text}, i64 {text}", level),

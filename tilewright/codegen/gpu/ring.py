@@ -121,11 +121,7 @@ class Ring:
 
         `prepare` writes what their addresses need, `advance` what the next iteration's need.
         """
-        code = self.code
-        copy, done = code.label("copy"), code.label("copied")
-        code.line(f"br i1 {more}, label %{copy}, label %{done}")
-        code.place(copy)
-        with code.section():
+        with self.code.guarded(more):
             place, phase = self._written.take()
             prepare()
             for load in self._own:
@@ -135,8 +131,6 @@ class Ring:
             if self._full is not None:
                 self._start_tensor_copies(self._full, place, phase)
             advance()
-        code.line(f"br label %{done}")
-        code.place(done)
         if self._own:
             self.machine.commit_copies()
 
@@ -254,15 +248,8 @@ class FlowingRing(Ring):
         barrier right behind the wait for the last product confuses the assembler (C7514).
         """
         code = self.code
-        given, done = code.label("read"), code.label("given")
-        code.line(
-            f"br i1 {code.assign(f'load i1, ptr {self._had}')}, label %{given}, label %{done}"
-        )
-        code.place(given)
-        with code.section():
+        with code.guarded(code.assign(f"load i1, ptr {self._had}")):
             self._give_back()
-        code.line(f"br label %{done}")
-        code.place(done)
         code.line(f"store i1 true, ptr {self._had}")
 
     def _give_back(self) -> None:

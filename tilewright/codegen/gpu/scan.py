@@ -17,7 +17,7 @@ from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.warp_table import WarpTable, from_lane
 from tilewright.codegen.regions import apply_region
 from tilewright.ir.types import DTYPES
-from tilewright.layout import register_copies
+from tilewright.layout import distinct_registers
 from tilewright.layout.blocked import slice_of
 
 __all__ = ["scan_tile"]
@@ -39,7 +39,7 @@ class _Scan:
         self.is_flagged = op.reverse and padded(op.inputs[0].shape) != op.inputs[0].shape
         if self.is_flagged:
             self.kinds.append(DTYPES["i1"])
-        self.lane_bits = puller.machine.warp_size.bit_length() - 1
+        self.lane_bits = puller.threads.lane_bits
         columns = thread_columns(self.layout, op.axis)
         self.lane_steps = sorted(
             (column, 1 << bit) for bit, column in enumerate(columns[: self.lane_bits]) if column
@@ -60,16 +60,15 @@ class _Scan:
         for registers, run, carry in zip(lines, runs, carries, strict=True):
             for register, parts in zip(registers, run, strict=True):
                 elements[register] = parts if carry is None else self._behind(*carry, parts)
-        copies = register_copies(self.layout)
         for number, result in enumerate(self.op.results):
-            held = tuple(elements[first][number] for first in copies)
-            self.puller.residents[result] = Resident(self.layout, held)
+            own = {register: parts[number] for register, parts in elements.items()}
+            self.puller.residents[result] = Resident.of(self.layout, own)
 
     def _lines(self) -> list[list[int]]:
         """The registers of each line of a thread, in the order of the scan."""
         rest = self.layout.remove_output(f"dim{self.op.axis}")
         lines: dict[int, list[int]] = {}
-        for register in sorted(set(register_copies(self.layout))):
+        for register in distinct_registers(self.layout):
             lines.setdefault(rest.packed(register), []).append(register)
         slice_ = slice_of(self.layout, self.op.axis)
         order = [slice_.packed(r) for r in range(slice_.input_size("register"))]

@@ -10,6 +10,7 @@ from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.gpu.shared import SHARED, Shared
 from tilewright.codegen.gpu.threads import Threads
 from tilewright.codegen.gpu.words import (
+    WORD_BITS,
     from_words,
     load_words,
     moved_bits,
@@ -21,8 +22,6 @@ from tilewright.ir.types import DTYPES, ElementType
 from tilewright.layout.access import Access, Form, Move
 
 __all__ = ["LazyRegisters", "SharedArea", "Writer"]
-
-_WORD_BITS = 32
 
 
 class Writer(Protocol):
@@ -68,14 +67,13 @@ class SharedArea:
         """Write the registers of one move, by the lanes and warps with no bit of `copying` set."""
         address = self.address(access, move)
         if access.form is not Form.VECTOR:
-            words = to_words(self.code, texts, self.kind, _WORD_BITS)
+            words = to_words(self.code, texts, self.kind, WORD_BITS)
             transposed = access.form is Form.TRANSPOSED
             self.machine.store_matrices(address, words, transposed=transposed)
             return
         word = word_size(len(texts) * access.element_bits)
         words = to_words(self.code, texts, self.kind, word)
-        lane_bits = self.machine.warp_size.bit_length() - 1
-        first = self.writer.threads.is_first(*copying, lane_bits)
+        first = self.writer.threads.has_none_of(*copying)
         if first is not None:
             self.machine.masked_shared_store(address, first.text, word, words)
             return
@@ -87,7 +85,7 @@ class SharedArea:
         if access.form is not Form.VECTOR:
             transposed = access.form is Form.TRANSPOSED
             words = self.machine.load_matrices(address, access.matrices, transposed=transposed)
-            return from_words(self.code, words, self.kind, _WORD_BITS, len(move.registers))
+            return from_words(self.code, words, self.kind, WORD_BITS, len(move.registers))
         return load_words(self.code, address, self.kind, len(move.registers), SHARED)
 
 

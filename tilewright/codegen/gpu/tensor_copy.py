@@ -229,15 +229,9 @@ class TensorCopies:
     @contextmanager
     def by_first_thread(self, number: str = "") -> Iterator[None]:
         """Write what only one thread of the program runs."""
-        code = self.code
-        chosen, done = code.label("first"), code.label("others")
-        text = code.assign(f"icmp eq i32 {number or self.puller.threads.number}, 0")
-        code.line(f"br i1 {text}, label %{chosen}, label %{done}")
-        code.place(chosen)
-        with code.section():
+        text = self.code.assign(f"icmp eq i32 {number or self.puller.threads.number}, 0")
+        with self.code.guarded(text):
             yield
-        code.line(f"br label %{done}")
-        code.place(done)
 
     def finish(self) -> None:
         """Let copies read shared memory before the program gives it up."""

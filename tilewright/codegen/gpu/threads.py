@@ -84,6 +84,7 @@ class Threads:
     def __init__(self, code: Code, machine: GpuMachine) -> None:
         self.code = code
         self.number = machine.thread_number()
+        self.lane_bits = machine.warp_size.bit_length() - 1
 
     def linear(self, columns: Sequence[int]) -> Element:
         """Return the exclusive or of the columns of the bits that are set in the number."""
@@ -115,9 +116,14 @@ class Threads:
         columns = thread_columns(layout, axis)
         return self.offset(columns, register_offset(layout, axis, register))
 
-    def is_first(self, free_lanes: int, free_warps: int, lane_bits: int) -> Element | None:
-        """Return whether none of these bits are set: None where there are none to be set."""
-        mask = free_lanes | free_warps << lane_bits
+    def is_first_holder(self, layout: LinearLayout) -> Element | None:
+        """Return whether no thread before this one holds the same elements; None for all do."""
+        free = layout.free_masks()
+        return self.has_none_of(free["lane"], free["warp"])
+
+    def has_none_of(self, lanes: int, warps: int) -> Element | None:
+        """Return whether none of these bits of the lane and the warp are set; None for no bits."""
+        mask = lanes | warps << self.lane_bits
         if not mask:
             return None
         key = ("first", mask)

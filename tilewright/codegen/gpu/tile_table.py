@@ -22,7 +22,7 @@ from tilewright.codegen.gpu.words import (
 )
 from tilewright.ir.core import Value
 from tilewright.ir.types import ElementType
-from tilewright.layout import LinearLayout, register_copies
+from tilewright.layout import LinearLayout, distinct_registers
 
 __all__ = ["TileTable", "Tiles", "linear_position"]
 
@@ -79,9 +79,8 @@ class TileTable:
 
     def address(self, position: Element) -> str:
         """Return the address of an element."""
-        start = f"getelementptr (i8, {SHARED} @shared, i32 {self.span.start})"
         offset = self.code.assign(f"mul nuw nsw i32 {position.text}, {self.item}")
-        return self.code.assign(f"getelementptr i8, {SHARED} {start}, i32 {offset}")
+        return self.code.assign(f"getelementptr i8, {SHARED} {self.span.address}, i32 {offset}")
 
     def write(self, position: Element, element: Element, flag: Element | None) -> None:
         """Write an element where the flag holds."""
@@ -107,10 +106,8 @@ class TileTable:
     ) -> None:
         """Write all of a tile, or let it be a part of a tile of `shape` from `offset` on."""
         tiles = self.tiles
-        free = layout.free_masks()
-        lane_bits = tiles.machine.warp_size.bit_length() - 1
-        first = tiles.threads.is_first(free["lane"], free["warp"], lane_bits)
-        for register in sorted(set(register_copies(layout))):
+        first = tiles.threads.is_first_holder(layout)
+        for register in distinct_registers(layout):
             element = tiles.pull(value, layout, register)
             place = coordinates(tiles, layout, register, offset or [0] * len(value.shape))
             position = linear_position(self.code, place, shape or value.shape)

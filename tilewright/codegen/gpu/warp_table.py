@@ -9,6 +9,7 @@ from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.words import (
+    WORD_BITS,
     from_words,
     load_words,
     moved_bits,
@@ -21,15 +22,14 @@ from tilewright.layout import LinearLayout
 
 __all__ = ["WarpTable", "from_lane"]
 
-_WORD_BITS = 32
 _VECTOR_BYTES = 16
 
 
 def from_lane(puller: Puller, element: Element, kind: ElementType, mask: int) -> Element:
     """Return the element of the lane whose number differs by `mask`."""
-    words = to_words(puller.code, [element.text], kind, _WORD_BITS)
+    words = to_words(puller.code, [element.text], kind, WORD_BITS)
     moved = [puller.machine.shuffle_xor(word, mask) for word in words]
-    (text,) = from_words(puller.code, moved, kind, _WORD_BITS, 1)
+    (text,) = from_words(puller.code, moved, kind, WORD_BITS, 1)
     return Element(text, 1, puller.code.level)
 
 
@@ -52,7 +52,6 @@ class WarpTable:
         self.puller, self.code, self.kinds = puller, puller.code, kinds
         self.lines, self.warp_bits, self.copies = lines, warp_bits, copies
         self.parts = 1 << len(warp_bits)
-        self.lane_bits = puller.machine.warp_size.bit_length() - 1
 
     def exchange(self, own: Sequence[Sequence[Element]]) -> list[list[list[Element]]]:
         """Give the elements of each register of `lines`; return for each those of all parts."""
@@ -85,17 +84,16 @@ class WarpTable:
         columns = [c * self.parts * item for c in self.lines.columns_of("lane", "warp")]
         if part is None:
             for number, bit in enumerate(self.warp_bits):
-                columns[self.lane_bits + bit] |= item << number
+                columns[self.puller.threads.lane_bits + bit] |= item << number
         constant = self.lines.packed(register) * self.parts * item + (part or 0) * item
         place = self.puller.threads.offset(columns, constant)
-        start = f"getelementptr (i8, {SHARED} @shared, i32 {area.start})"
-        return self.code.assign(f"getelementptr i8, {SHARED} {start}, i32 {place.text}")
+        return self.code.assign(f"getelementptr i8, {SHARED} {area.address}, i32 {place.text}")
 
     def _write(self, area: Span, register: int, element: Element, kind: ElementType) -> None:
         word = word_size(moved_bits(kind))
         words = to_words(self.code, [element.text], kind, word)
         address = self._address(area, register, kind)
-        first = self.puller.threads.is_first(*self.copies, self.lane_bits)
+        first = self.puller.threads.has_none_of(*self.copies)
         if first is None:
             store_words(self.code, address, word, words, SHARED)
         else:

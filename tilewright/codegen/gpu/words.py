@@ -8,11 +8,11 @@ from tilewright.codegen.code import Code, llvm_type
 from tilewright.ir.types import ElementType, PointerType
 
 __all__ = [
-    "from_words", "load_words", "moved_bits", "moved_type", "store_words", "to_vector", "to_words",
-    "word_size",
+    "WORD_BITS", "from_words", "load_words", "moved_bits", "moved_type", "store_words", "to_vector",
+    "to_words", "word_size",
 ]  # fmt: skip
 
-_WORD_BITS = 32
+WORD_BITS = 32  # of the registers of GPUs
 
 
 def moved_type(element: ElementType) -> str:
@@ -30,7 +30,7 @@ def moved_bits(element: ElementType) -> int:
 
 def word_size(total_bits: int) -> int:
     """Return the words in which so many bits are moved at once: one, or several of 32 bits."""
-    return min(total_bits, _WORD_BITS)
+    return min(total_bits, WORD_BITS)
 
 
 def to_words(
@@ -69,7 +69,7 @@ def from_words(
     kind, bits = moved_type(element), moved_bits(element)
     used = min(word_bits, count * bits)
     whole, source = words[0], f"i{word_bits}"
-    if kind == "i16" and used == _WORD_BITS:
+    if kind == "i16" and used == WORD_BITS:
         return [half for word in words for half in _halves(code, word, level)]
     if len(words) > 1:
         whole = to_vector(code, words, source, level)
