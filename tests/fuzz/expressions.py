@@ -29,9 +29,11 @@ MOST_ELEMENTS = 2048
 FULL_NAMES = {
     "i1": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
     "u16": "uint16", "u32": "uint32", "u64": "uint64", "fp16": "float16", "bf16": "bfloat16",
-    "fp32": "float32", "fp64": "float64",
+    "fp32": "float32", "fp64": "float64", "fp8e4nv": "float8e4nv", "fp8e5": "float8e5",
 }  # fmt: skip
-EXACT_UP_TO = {"fp16": 2**11, "bf16": 2**8, "fp32": 2**24, "fp64": 2**53}
+EXACT_UP_TO = {
+    "fp8e5": 2**3, "fp8e4nv": 2**4, "bf16": 2**8, "fp16": 2**11, "fp32": 2**24, "fp64": 2**53,
+}  # fmt: skip
 
 
 def full_name(dtype: DType) -> str:
@@ -119,7 +121,7 @@ class Expressions:
         value = self.evaluate(text)
         if not isinstance(value, Tensor) or not isinstance(value.dtype, DType):
             return None
-        if value.dtype.name not in FULL_NAMES or np.prod(value.shape) > MOST_ELEMENTS:
+        if value.dtype.name not in FULL_NAMES or np.prod(value.shape) > self.most_elements:
             return None
         if (
             whole is not None
@@ -583,6 +585,7 @@ class Expressions:
         return self.tile(f"tl.full({shape}, {self.rng.randint(0, 9)}, {full_name(dtype)})", 9)
 
     sizes: Iterable[int] = (16, 8)
+    most_elements = MOST_ELEMENTS
 
     def shape(self) -> tuple[int, ...]:
         """A random shape of one to three sizes."""

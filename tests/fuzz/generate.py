@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.fuzz.expressions import Tile, full_name
-from tests.fuzz.memory import Memory, Pointer, Scope
+from tests.fuzz.memory import Pointer, Scope
+from tests.fuzz.products import Products
 from tilewright.ir.types import DTYPES
 
 __all__ = ["generate"]
@@ -19,7 +20,7 @@ RANGES = [
 ]  # fmt: skip
 
 
-class Generator(Memory):
+class Generator(Products):
     """Writes one kernel."""
 
     # ---- control flow
@@ -305,12 +306,15 @@ class Generator(Memory):
             options: list[tuple[Any, int]] = [
                 (self._assign, 44), (self._assign_load, 18), (self.store, 14), (self.atomic, 5),
                 (self.own_atomic, 4), (self.window, 3), (self.approximate, 4), (self.call, 4),
-                (self.choice, 3),
+                (self.choice, 3), (self.described, 4), (self.store_block, 4),
+                (self.gathered_rows, 1),
             ]  # fmt: skip
             if reassigning:
                 options.append((self.reassign, 50))
             if self.depth < 3:
                 options += [(self.loop, 9), (self.branch, 8)]
+            if self.depth < 2:
+                options.append((self.product_loop, 6))
             actions, weights = zip(*options, strict=True)
             self.rng.choices(actions, weights)[0]()
 
@@ -338,6 +342,8 @@ class Generator(Memory):
             self._scalar_argument()
         for _ in range(self.rng.randint(1, 3)):
             self._assign_load()
+        if self.chance(0.35):
+            self.product_loop()
         self.statements(self.rng.randint(2, 10))
         if self.chance(0.1):
             self.early_return()
@@ -359,7 +365,7 @@ class Generator(Memory):
         self.tiles.append(self.name(made, name))
 
     def _module(self) -> str:
-        arrays = [*self.inputs, *self.private, *self.shared, *self.outputs]
+        arrays = [*self.inputs, *self.private, *self.shared, *self.outputs, *self.matrices]
         sizes: dict[str, tuple[str, int, str]] = {}
         for array in arrays:
             needed, data = array.needed, array.data
@@ -370,13 +376,15 @@ class Generator(Memory):
             sizes[array.name] = (array.dtype, needed, data)
         own = {f"{a.name}_part": a.needed for a in self.private}
         scalars = self.scalars | own | self.constants
-        parameters = [a.name for a in arrays] + list(self.scalars) + list(own)
+        parameters = [a.name for a in arrays if a.is_parameter]
+        parameters += [*self.descriptors, *self.scalars, *own]
         parameters += [f"{name}: tl.constexpr" for name in self.constants]
         functions = [inspect.getsource(f.fn) for f in self.used_functions.values()] + self.functions
         launch = {
             "GRID": self.grid,
             "ARRAYS": sizes,
             "SCALARS": scalars,
+            "DESCRIPTORS": self.descriptors,
             "OPTIONS": self.options,
             "TOLERANCES": self.tolerances,
         }

@@ -35,6 +35,8 @@ from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 __all__ = ["Difference", "Launch", "load_module", "make_array"]
 
+# Kinds of whole numbers: the smallest, and one more than the largest.
+_WHOLE = {"whole": (-8, 9), "small": (0, 4), "digits": (-2, 3)}
 _NUMBER_OF_MODULES = itertools.count()
 
 
@@ -49,8 +51,8 @@ def make_array(name: str, dtype: DType, size: int, data: str) -> np.ndarray:
         return rng.integers(0, 2, size).astype(bool)
     if data == "zeros":
         return np.zeros(size, dtype.numpy)
-    if data in {"whole", "small"}:
-        low, high = (-8, 9) if data == "whole" else (0, 4)
+    if data in _WHOLE:
+        low, high = _WHOLE[data]
         low = 0 if dtype.is_int() and not dtype.is_int_signed() else low
         return rng.integers(low, high, size).astype(dtype.numpy)
     if not dtype.is_floating():

@@ -43,16 +43,20 @@ MOST_ATOMIC_ELEMENTS = 256  # the interpreter takes them one by one
 
 @dataclass
 class Array:
-    """An array of the launch: who uses it how, and how many elements that takes."""
+    """An array of the launch: who uses it how, and how many elements that takes.
+
+    It is no parameter of the kernel if only a descriptor is made of it.
+    """
 
     name: str
     dtype: str
     data: str
     needed: int = 1
+    is_parameter: bool = True
 
     @property
     def whole(self) -> float | None:
-        return {"whole": 8.0, "small": 3.0, "zeros": 0.0}.get(self.data)
+        return {"whole": 8.0, "small": 3.0, "digits": 2.0, "zeros": 0.0}.get(self.data)
 
 
 @dataclass
@@ -96,12 +100,14 @@ class Memory(Expressions):
         self.inputs = [self._array("x", rng.choice(INPUT_TYPES)) for _ in range(rng.randint(1, 3))]
         self.private = [self._array("y", rng.choice(INPUT_TYPES)) for _ in range(rng.randint(1, 2))]
         self.options = {
-            "num_warps": rng.choice([1, 2, 4, 4, 8]),
+            "num_warps": rng.choice([1, 2, 4, 4, 4, 8, 8]),
             "num_stages": rng.randint(1, 5),
             "enable_fp_fusion": self.fuses,
         }
         self.shared: list[Array] = []
         self.outputs: list[Array] = []
+        self.matrices: list[Array] = []
+        self.descriptors: dict[str, tuple[Any, ...]] = {}
         self.scopes = [Scope()]
 
     def _choose_sizes(self) -> list[int]:

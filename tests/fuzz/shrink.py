@@ -117,6 +117,7 @@ def _without_parameters(module: ast.Module) -> Iterator[ast.Module]:
         for n in ast.walk(f)
         if isinstance(n, ast.Name)
     }
+    used |= _described(module, used)
     changed = copy.deepcopy(module)
     changed.body = [
         n
@@ -134,6 +135,15 @@ def _without_parameters(module: ast.Module) -> Iterator[ast.Module]:
             ]
             node.value.keys, node.value.values = [k for k, _ in kept], [v for _, v in kept]
     yield changed
+
+
+def _described(module: ast.Module, used: set[str]) -> set[str]:
+    """The arrays that the host makes descriptors of, where the kernel uses these."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DESCRIPTORS":
+            made = ast.literal_eval(node.value)
+            return {array for name, (array, *_) in made.items() if name in used}
+    return set()
 
 
 def _simpler_expressions(module: ast.Module) -> Iterator[ast.Module]:
