@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.fuzz.expressions import Tile, stand_in
-from tests.fuzz.memory import Array, Memory
+from tests.fuzz.memory import MOST_ATOMIC_ELEMENTS, Array, Memory
 from tilewright.ir.types import DTYPES
 
 __all__ = ["Blocks", "Matrix"]
@@ -110,7 +110,8 @@ class Blocks(Memory):
         tile = self.pick(lambda t: len(t.shape) == 2 and 2 <= t.size <= 1024)
         if tile is None or tile.shape[1] * 8 < UNIT:
             return
-        kind = "store" if self.chance(0.75) else self.rng.choice(["add", "max", "min", "and"])
+        combines = tile.size <= MOST_ATOMIC_ELEMENTS and self.chance(0.25)
+        kind = "store" if not combines else self.rng.choice(["add", "max", "min", "and"])
         types = REDUCED_TYPES if kind != "store" else BLOCK_TYPES
         dtype = self.rng.choice([t for t in types if kind in {"add", "store"} or t[0] in "iu"])
         if tile.shape[1] * DTYPES[dtype].itemsize < 16:

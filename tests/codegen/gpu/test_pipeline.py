@@ -161,6 +161,25 @@ def test_loads_without_a_copy_pass_by_registers(target, num_stages, trips, scale
     np.testing.assert_array_equal(emulated, interpreted)
 
 
+@tw.jit
+def thin_kernel(a_ptr, b_ptr, c_ptr, trips, pitch):
+    i, j, k = tl.arange(0, 32), tl.arange(0, 8), tl.arange(0, 64)
+    acc = tl.zeros((32, 8), tl.float32)
+    for step in range(trips):
+        a = tl.load(a_ptr + i[:, None] * 256 + (step * 64 + k)[None, :])
+        b = tl.load(b_ptr + (step * 64 + k)[:, None] * pitch + j[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + i[:, None] * 8 + j[None, :], acc)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_thread_copies_less_than_a_word(target):
+    a, b = small_integers((32, 256), E4M3, 0), small_integers((256, 16), E4M3, 1)
+    values = [a, b, np.zeros((32, 8), np.float32), 4, 16]
+    pairs = harness.run_both(thin_kernel, (1,), values, target=target, num_warps=8)
+    np.testing.assert_array_equal(pairs[2][1], a.astype(np.float32) @ b[:, :8].astype(np.float32))
+
+
 def test_all_threads_meet_once_in_an_iteration_whose_loads_pass_by_registers():
     constants = {"ROWS": 64, "DEPTH": 32, "SCALED": True}
     ptx = ptx_of(narrow_kernel, narrow_values(4), num_stages=2, **constants)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright import ops
 from tilewright.codegen.code import Element, constant_text
 from tilewright.codegen.gpu.machine import CopyMachine
-from tilewright.codegen.gpu.placement import Access, Placement, access_width
+from tilewright.codegen.gpu.placement import Access, Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_tile import SharedTile
@@ -24,7 +24,6 @@ from tilewright.codegen.gpu.words import (
 )
 from tilewright.layout import (
     LinearLayout,
-    contiguous_elements,
     memory_vectors,
 )
 
@@ -97,12 +96,8 @@ class GlobalMemory:
 
     def _groups(self, op: Access, layout: LinearLayout) -> tuple[tuple[int, ...], ...]:
         """The registers that one instruction moves."""
-        facts = self.placement.facts
-        axes = range(len(op.pointer.shape))
-        widths = [
-            min(access_width(facts, op, axis), contiguous_elements(layout, axis)) for axis in axes
-        ]
-        axis = max(axes, key=lambda a: widths[a])
+        widths = self.placement.widths_of_access(op)
+        axis = max(range(len(widths)), key=lambda a: widths[a])
         return memory_vectors(layout, axis, widths[axis])
 
     def _place(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright import ops
-from tilewright.codegen.gpu.placement import Placement, access_width
+from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.shared_tile import TileMemory, memory_of
 from tilewright.codegen.gpu.tensor_copy import tensor_memory
 from tilewright.codegen.gpu.views import padded
@@ -174,8 +174,7 @@ def _is_copied(load: CopiedLoad, placement: Placement) -> bool:
     free = placement.of_access(load).free_masks()
     if free["lane"] or free["warp"]:
         return False
-    facts = placement.facts
-    width = max(access_width(facts, load, axis) for axis in range(len(load.shape)))
+    width = max(placement.widths_of_access(load))
     return width * pointee(load, load.pointer).itemsize >= _SMALLEST_COPY_BYTES
 
 

@@ -25,13 +25,13 @@ from tilewright.ops.memory import pointee
 from tilewright.passes.axis_info import AxisInfo
 from tilewright.target import NvidiaTarget
 
-__all__ = ["Access", "Placement", "access_width"]
+__all__ = ["Access", "Placement"]
 
 _VECTOR_BYTES = 16
 Access = ops.Load | ops.Store | ops.AtomicRmw | ops.AtomicCas
 
 
-def access_width(facts: AxisInfo, op: Access, axis: int, most: int | None = None) -> int:
+def _access_width(facts: AxisInfo, op: Access, axis: int, most: int | None = None) -> int:
     """Return how many consecutive elements along `axis` one instruction may move, up to `most`."""
     itemsize = pointee(op, op.pointer).itemsize
     if most is None:
@@ -73,7 +73,7 @@ class Placement:
                     self._carriers[param] = op, i
         if isinstance(op, Access) and op.pointer.shape:
             key = padded(op.pointer.shape), self.order_of_access(op)
-            width = access_width(self.facts, op, key[1][0], self._most_at_once(op))
+            width = _access_width(self.facts, op, key[1][0], self._most_at_once(op))
             self._per_thread[key] = max(self._per_thread.get(key, 1), width)
 
     # -- accesses ---------------------------------------------------------------------------------
@@ -88,6 +88,11 @@ class Placement:
         """Return the layout in which an access is made."""
         shape, order = padded(op.pointer.shape), self.order_of_access(op)
         return self.blocked(shape, order, self._per_thread[shape, order])
+
+    def widths_of_access(self, op: Access) -> list[int]:
+        """Return how many consecutive elements along each axis one instruction moves."""
+        layout, axes = self.of_access(op), range(len(op.pointer.shape))
+        return [min(_access_width(self.facts, op, a), contiguous_elements(layout, a)) for a in axes]
 
     def blocked(
         self, shape: tuple[int, ...], order: tuple[int, ...], per_thread: int = 1
@@ -129,7 +134,7 @@ class Placement:
         if not op.pointer.shape:
             return ((0,),)
         axis, most = self.order_of_access(op)[0], self._most_at_once(op)
-        width = min(access_width(self.facts, op, axis, most), contiguous_elements(layout, axis))
+        width = min(_access_width(self.facts, op, axis, most), contiguous_elements(layout, axis))
         return memory_vectors(layout, axis, width)
 
     # -- values -----------------------------------------------------------------------------------
