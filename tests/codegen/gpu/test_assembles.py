@@ -27,6 +27,7 @@ needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="there is no ptxas")
 EVERYDAY = [row for row in ROWS if row.name.startswith(("softmax", "layer norm bf16", "cumsum"))]
 # The configurations are those of Hopper. Without its products, sums and operands share registers.
 KNOWN = {("persistent_matmul_kernel", name) for name in ("sm_80", "sm_86", "sm_89")}
+KNOWN.add(("attention_backward_kernel", "sm_120a"))
 # What ptxas lays aside there in kernels with tensor maps; nothing is spilled to it.
 STACK_BYTES = {"sm_120a": 8}
 
