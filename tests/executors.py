@@ -10,6 +10,6 @@ EMULATED = ("sm_80", "sm_90a")
 def product_tolerance(exact: float) -> float:
     """A bound of the error of `tl.dot` on fp32: `exact` where it multiplies in fp32.
 
-    GPUs multiply 10 bits of each number (tf32), rounded or cut off, unless the kernel says otherwise.
+    GPUs multiply 10 bits of each number (tf32), rounded or cut off, unless the kernel says more.
     """
     return exact if current_emulation() is None else max(exact, 2e-2)
