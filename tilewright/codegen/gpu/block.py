@@ -19,6 +19,7 @@ from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.reduce import Reductions
+from tilewright.codegen.gpu.running import RunningProducts, products_first
 from tilewright.codegen.gpu.scan import scan_tile
 from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.codegen.gpu.warp_products import MatrixMachine
@@ -66,6 +67,7 @@ class BlockWriter:
         self.memory = GlobalMemory(self.puller, placement, machine)
         self.atomics = Atomics(self.puller, placement, machine)
         self.reductions = Reductions(self.puller, placement)
+        self.products = RunningProducts(self.puller, machine)
         self.copies = TensorCopies(self.puller, machine, function, self.atomics)
         self.diagnostics = Diagnostics(self.puller, placement, machine)
         self.control = ControlFlow(self, machine, stages)
@@ -81,12 +83,17 @@ class BlockWriter:
 
     def write(self, written: Iterable[Op]) -> None:
         """Write ops at the current place; what is only a recipe is written where it is needed."""
-        for op in written:
+        for op in products_first(tuple(written), self.uses, self._runs_on, self.puller.tiles):
             if isinstance(op, ops.Load) or not (
                 op.results and all(self.uses.is_virtual(v) for v in op.results)
             ):
                 with self.code.at(op.location):
+                    self.products.await_for(op)
                     self._op(op)
+        self.products.await_all()
+
+    def _runs_on(self, op: ops.Dot) -> bool:
+        return self.placement.product(op).columns > 0 and op not in self.control.deferred
 
     def _op(self, op: Op) -> None:
         match op:
@@ -127,9 +134,9 @@ class BlockWriter:
             case ops.GridDependency(releases=releases):
                 self.machine.grid_dependency(releases=releases)
             case ops.Dot() if self.placement.product(op).columns:
-                deferred = op in self.control.deferred
+                running = None if op in self.control.deferred else self.products
                 multiply_by_warpgroups(
-                    self.puller, self.placement, self.machine, op, deferred=deferred
+                    self.puller, self.placement, self.machine, op, running=running
                 )
             case ops.Dot():
                 multiply(self.puller, self.placement, self.machine, op)

@@ -98,9 +98,8 @@ class ControlFlow:
                         self.puller.pull_all(value, layout)
             yield
 
-    @staticmethod
-    def _from_registers(product: ops.Dot, value: Value) -> bool:
-        return value is product.a and is_read_from_registers(value)
+    def _from_registers(self, product: ops.Dot, value: Value) -> bool:
+        return value is product.a and is_read_from_registers(self.placement, product)
 
     # -- loops and branches -----------------------------------------------------------------------
 

@@ -14,17 +14,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright import ops
-from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.placement import Placement, is_apart, written_by
 from tilewright.codegen.gpu.shared_tile import TileMemory, memory_of
 from tilewright.codegen.gpu.tensor_copy import tensor_memory
 from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import WORD_BITS, moved_bits
-from tilewright.codegen.uses import Uses, defining_op, pointer_root
+from tilewright.codegen.uses import Uses, defining_op
 from tilewright.ir.core import Effect, Op, Param, Value
 from tilewright.layout import distinct_registers
 from tilewright.ops.memory import pointee
 
-__all__ = ["CopiedLoad", "Nest", "Pipeline", "Stages", "copied_memory", "nest_of", "pipeline_of"]
+__all__ = [
+    "CopiedLoad", "Nest", "Pipeline", "Stages", "by_one_thread", "copied_memory", "nest_of",
+    "origin_of", "pipeline_of",
+]  # fmt: skip
 
 _SMALLEST_COPY_BYTES = 4
 _MOST_HELD_WORDS = 32  # in a thread
@@ -72,13 +75,13 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) ->
     every = bool(op.num_stages)
     products = [inner for inner in op.body.ops if isinstance(inner, ops.Dot)]
     fed = {load for dot in products for load in _loads_of((dot.a, dot.b), uses)}
-    written = list(_written(op))
+    written = [pointer for inner in op.body.walk() for pointer in written_by(inner)]
     found = {}
     for load in op.body.ops:
         if isinstance(load, CopiedLoad) and (every or load in fed):
             needed = _needed(op, _addresses(load))
             reads = [load, *(o for o in needed[0] if isinstance(o, CopiedLoad))] if needed else []
-            if needed is not None and all(_apart(read, written) for read in reads):
+            if needed is not None and all(is_apart(origin_of(read), written) for read in reads):
                 found[load] = needed
     copied = [load for load in found if _is_copied(load, placement)]
     held = _held([load for load in found if load not in copied], copied, placement)
@@ -139,9 +142,9 @@ def nest_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) -> Nes
     outer.update(op.body.params)
     ahead = [inner_op for inner_op in op.body.ops if inner_op in needed[0]]
     reads = [*pipeline.loads, *(o for o in ahead if isinstance(o, CopiedLoad))]
-    written = list(_written(op))
+    written = [pointer for inner in op.body.walk() for pointer in written_by(inner)]
     is_scalar = all(not v.shape for o in (*ahead, *pipeline.ahead) for v in o.results)
-    if not is_scalar or not all(_apart(read, written) for read in reads):
+    if not is_scalar or not all(is_apart(origin_of(read), written) for read in reads):
         return None
     live = tuple(dict.fromkeys(value for value in taken if value in outer))
     return Nest(inner, pipeline, tuple(ahead), tuple(sorted(needed[1])), live)
@@ -163,10 +166,21 @@ def _loads_of(values: Iterable[Value], uses: Uses) -> Iterator[CopiedLoad]:
             waiting += op.operands if op is not None else ()
 
 
+def origin_of(load: CopiedLoad) -> Value:
+    """Return the address that says which array is read."""
+    return load.base if isinstance(load, ops.DescriptorLoad) else load.pointer
+
+
+def by_one_thread(load: CopiedLoad, placement: Placement) -> bool:
+    """Whether one thread asks for the tile, and a barrier counts its bytes."""
+    return isinstance(load, ops.DescriptorLoad) or placement.is_row(load)
+
+
 def _is_copied(load: CopiedLoad, placement: Placement) -> bool:
     """Whether there is an instruction that copies the tile without passing by registers."""
-    if isinstance(load, ops.DescriptorLoad):
+    if by_one_thread(load, placement):
         return True
+    assert isinstance(load, ops.Load)
     if not load.shape or load.volatile or padded(load.shape) != load.shape:
         return False
     if load.other is not None and not (isinstance(load.other, ops.Full) and not load.other.value):
@@ -183,9 +197,9 @@ def _held(
 ) -> list[ops.Load]:
     """The loads that may pass by registers: small ones, and whole tiles.
 
-    Beside tensor copies alone there are none: all threads would have to meet for them.
+    Beside what one thread asks for alone there are none: all threads would have to meet for them.
     """
-    if copied and all(isinstance(load, ops.DescriptorLoad) for load in copied):
+    if copied and all(by_one_thread(load, placement) for load in copied):
         return []
     found, words = [], 0
     for load in loads:
@@ -228,22 +242,6 @@ def _needed(op: ops.For, values: Iterable[Value]) -> tuple[set[Op], set[int]] | 
         needed.add(inner)
         waiting += inner.operands
     return needed, carried
-
-
-def _written(op: Op) -> Iterator[Value]:
-    """The addresses that a loop writes to."""
-    for region in op.regions:
-        for inner in region.walk():
-            if isinstance(inner, ops.Store | ops.AtomicRmw | ops.AtomicCas):
-                yield inner.pointer
-            elif isinstance(inner, ops.DescriptorOp) and Effect.WRITE in inner.effects:
-                yield inner.base
-
-
-def _apart(load: CopiedLoad, written: Iterable[Value]) -> bool:
-    root = pointer_root(load.base if isinstance(load, ops.DescriptorLoad) else load.pointer)
-    others = [pointer_root(pointer) for pointer in written]
-    return not others or (root is not None and all(o is not None and o is not root for o in others))
 
 
 def _deferred(

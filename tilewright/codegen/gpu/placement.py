@@ -11,21 +11,22 @@ and what a loop carries lives where the loop computes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from tilewright import ops
 from tilewright.codegen.gpu.products import ProductShape, product_of
 from tilewright.codegen.gpu.views import padded, result_layout
-from tilewright.codegen.uses import Uses, defining_op
+from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.errors import InternalError
-from tilewright.ir.core import Function, Op, Param, Value
+from tilewright.ir.core import Effect, Function, Op, Param, Value
 from tilewright.layout import LinearLayout, contiguous_elements, memory_vectors
 from tilewright.layout.blocked import blocked, slice_of
 from tilewright.ops.memory import pointee
 from tilewright.passes.axis_info import AxisInfo
 from tilewright.target import NvidiaTarget
 
-__all__ = ["Access", "Placement"]
+__all__ = ["Access", "Placement", "is_apart", "written_by"]
 
 _VECTOR_BYTES = 16
 Access = ops.Load | ops.Store | ops.AtomicRmw | ops.AtomicCas
@@ -50,6 +51,21 @@ def _access_width(facts: AxisInfo, op: Access, axis: int, most: int | None = Non
     return max(1, width)
 
 
+def written_by(op: Op) -> Iterator[Value]:
+    """Yield the addresses that an op writes to, regions left out."""
+    if isinstance(op, ops.Store | ops.AtomicRmw | ops.AtomicCas):
+        yield op.pointer
+    elif isinstance(op, ops.DescriptorOp) and Effect.WRITE in op.effects:
+        yield op.base
+
+
+def is_apart(pointer: Value, others: Iterable[Value]) -> bool:
+    """Whether a pointer is surely to another array than all others."""
+    root = pointer_root(pointer)
+    roots = [pointer_root(other) for other in others]
+    return not roots or (root is not None and all(o is not None and o is not root for o in roots))
+
+
 class Placement:
     """The layouts of one function's tiles."""
 
@@ -62,6 +78,7 @@ class Placement:
         self._open: set[Value] = set()
         self._carriers: dict[Value, tuple[Op, int]] = {}
         self._per_thread: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self._written = [pointer for op in function.body.walk() for pointer in written_by(op)]
         for op in function.body.walk():
             self._note(op)
 
@@ -136,6 +153,20 @@ class Placement:
         axis, most = self.order_of_access(op)[0], self._most_at_once(op)
         width = min(_access_width(self.facts, op, axis, most), contiguous_elements(layout, axis))
         return memory_vectors(layout, axis, width)
+
+    def is_row(self, op: ops.Load) -> bool:
+        """Whether one thread can ask for all of a load: 16 bytes divide where it begins and ends.
+
+        Such copies see what other kernels have written, not what this one writes.
+        """
+        if not self.target.has_tma or op.volatile or op.mask is not None or len(op.shape) != 1:
+            return False
+        (size,) = op.shape
+        along = self.facts.axes(op.pointer)[0]
+        whole = along.contiguity >= size and padded(op.shape) == op.shape
+        size_bytes = size * pointee(op, op.pointer).itemsize
+        aligned = not along.divisibility % _VECTOR_BYTES and not size_bytes % _VECTOR_BYTES
+        return whole and aligned and is_apart(op.pointer, self._written)
 
     # -- values -----------------------------------------------------------------------------------
 

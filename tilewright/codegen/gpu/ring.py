@@ -9,7 +9,13 @@ from tilewright import ops
 from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.held_loads import HeldLoads
 from tilewright.codegen.gpu.memory import GlobalMemory
-from tilewright.codegen.gpu.pipeline import CopiedLoad, Pipeline, copied_memory
+from tilewright.codegen.gpu.pipeline import (
+    CopiedLoad,
+    Pipeline,
+    by_one_thread,
+    copied_memory,
+    origin_of,
+)
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.shared_tile import SharedTile
 from tilewright.codegen.gpu.tensor_copy import Barriers, TensorCopies, TensorMachine
@@ -21,8 +27,8 @@ __all__ = ["Ring", "ring_of"]
 def ring_of(
     memory: GlobalMemory, copies: TensorCopies, machine: TensorMachine, pipeline: Pipeline
 ) -> Ring:
-    """Return the ring of a loop: warps go at their own pace if all its copies are tensor copies."""
-    whole = all(isinstance(load, ops.DescriptorLoad) for load in pipeline.loads)
+    """Return the ring of a loop: warps go at their own pace if one thread asks for all copies."""
+    whole = all(by_one_thread(load, memory.placement) for load in pipeline.loads)
     return (FlowingRing if whole else Ring)(memory, copies, machine, pipeline)
 
 
@@ -58,9 +64,9 @@ class Ring:
 
     Iteration i of all that the loop has ever run uses place i modulo the number of stages. Each
     iteration ends one group of the threads' own copies, an empty one if there is nothing left to
-    copy, so that groups count iterations. Tensor copies are counted by a barrier for each place.
-    Held loads are stored before the next iteration's copies start. All threads meet before a place
-    is written again.
+    copy, so that groups count iterations. What one thread asks for is counted by a barrier for each
+    place. Held loads are stored before the next iteration's copies start. All threads meet before a
+    place is written again.
     """
 
     def __init__(
@@ -75,16 +81,16 @@ class Ring:
         placement = memory.placement
         self.layouts = {load: copied_memory(load, placement) for load in pipeline.loads}
         copied = [load for load in pipeline.loads if load not in pipeline.held]
-        self._own = [load for load in copied if isinstance(load, ops.Load)]
+        self._asked = [load for load in copied if by_one_thread(load, placement)]
+        self._own = [o for o in copied if isinstance(o, ops.Load) and o not in self._asked]
         tiles = {load: self.layouts[load] for load in pipeline.held}
         self._held = HeldLoads(memory, pipeline.held, tiles) if tiles else None
         self._is_by_threads = bool(self._own or tiles)
-        self._tensors = [load for load in pipeline.loads if isinstance(load, ops.DescriptorLoad)]
         self._spans: dict[CopiedLoad, Span] = {}
         block = placement.uses.block_of[pipeline.loads[0]]
         products = [op for op in block.ops if isinstance(op, ops.Dot)]
         self._reads_async = any(placement.product(op).columns for op in products)
-        self._full = copies.barriers.reserve(pipeline.stages) if self._tensors else None
+        self._full = copies.barriers.reserve(pipeline.stages) if self._asked else None
         self._written = Turn(self.code, pipeline.stages, phase=1)
         self._read = Turn(self.code, pipeline.stages)
 
@@ -101,14 +107,14 @@ class Ring:
                 size = layout.size_bytes * self.pipeline.stages
                 ring = self.puller.shared.ring(size, layout.alignment)
                 self._spans[load] = stack.enter_context(ring)
-            for load in self._tensors:
-                self.puller.shared.before_access(load.base, writes=False)
-            if self._tensors and self.puller.shared.is_written:
+            for load in self._asked:
+                self.puller.shared.before_access(origin_of(load), writes=False)
+            if self._asked and self.puller.shared.is_written:
                 self.machine.fence_async_proxy()
                 self.puller.shared.barrier()
             yield
-            for load in self._tensors:
-                self.puller.shared.before_access(load.base, writes=False)
+            for load in self._asked:
+                self.puller.shared.before_access(origin_of(load), writes=False)
             if self._own:
                 self.machine.wait_for_copies(0)
 
@@ -129,7 +135,7 @@ class Ring:
             if self._held is not None:
                 self._held.load(place)
             if self._full is not None:
-                self._start_tensor_copies(self._full, place, phase)
+                self._ask(self._full, place, phase)
             advance()
         if self._own:
             self.machine.commit_copies()
@@ -139,14 +145,14 @@ class Ring:
         if self._held is not None:
             self._held.store(self._start)
 
-    def _start_tensor_copies(self, full: Barriers, place: str, phase: str) -> None:
+    def _ask(self, full: Barriers, place: str, phase: str) -> None:
         with self.copies.by_first_thread():
-            self._ask_for_tiles(full.address(place), place)
+            self._ask_for(full.address(place), place)
 
-    def _ask_for_tiles(self, barrier: str, place: str) -> None:
-        size = sum(self.layouts[load].size_bytes for load in self._tensors)
+    def _ask_for(self, barrier: str, place: str) -> None:
+        size = sum(self.layouts[load].size_bytes for load in self._asked)
         self.machine.expect_bytes(barrier, size)
-        for load in self._tensors:
+        for load in self._asked:
             tile = SharedTile(self.layouts[load], self._start(load, place))
             self.copies.start_load(load, tile, barrier)
 
@@ -225,9 +231,9 @@ class FlowingRing(Ring):
     def starting(self) -> AbstractContextManager[None]:
         return self.copies.by_first_thread()
 
-    def _start_tensor_copies(self, full: Barriers, place: str, phase: str) -> None:
+    def _ask(self, full: Barriers, place: str, phase: str) -> None:
         self.machine.await_phase(self._empty.address(place), phase)
-        self._ask_for_tiles(full.address(place), place)
+        self._ask_for(full.address(place), place)
 
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Nobody waits for anybody."""

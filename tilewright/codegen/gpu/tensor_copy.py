@@ -83,6 +83,9 @@ class TensorMachine(CopyMachine, Protocol):
     ) -> None:
         """Start the copy of a box, whose bytes a barrier counts; offsets are innermost first."""
 
+    def copy_row_to_shared(self, to: str, origin: str, size_bytes: int, barrier: str) -> None:
+        """Start the copy of consecutive bytes, which a barrier counts; 16 divides all places."""
+
     def copy_box_from_shared(
         self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str
     ) -> None:
@@ -196,8 +199,13 @@ class TensorCopies:
 
     # -- loads ------------------------------------------------------------------------------------
 
-    def start_load(self, op: ops.DescriptorLoad, tile: SharedTile, barrier: str) -> None:
+    def start_load(self, op: ops.DescriptorLoad | ops.Load, tile: SharedTile, barrier: str) -> None:
         """Let one thread, that runs this alone, ask for a tile."""
+        if isinstance(op, ops.Load):
+            layout = self.puller.placement.in_every_thread(op)
+            origin = self.puller.pull(op.pointer, layout, 0).text
+            self.machine.copy_row_to_shared(tile.start, origin, tile.memory.size_bytes, barrier)
+            return
         for box in _boxes(tile.memory, self._box_shape(tile.memory)):
             to = self.code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}")
             offsets = self._offsets(op, box)

@@ -13,16 +13,17 @@ from typing import Protocol
 from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
-from tilewright.codegen.gpu.machine import CopyMachine
+from tilewright.codegen.gpu.machine import CopyMachine, Descriptor
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
+from tilewright.codegen.gpu.running import PutOperand, RunningProduct, RunningProducts
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
 from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import moved_bits
 from tilewright.ir.core import Value
-from tilewright.layout import register_copies
+from tilewright.layout import Rename, Shuffles, plan_conversion
 
 __all__ = [
     "WarpgroupMachine", "hold_in_shared", "is_read_from_registers", "multiply_by_warpgroups",
@@ -48,61 +49,109 @@ class WarpgroupMachine(CopyMachine, Protocol):
         """Wait until at most so many groups run on; return the sums as they are then."""
 
     def start_product(
-        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
-        sums: Sequence[str], *, transposed: tuple[bool, bool],
+        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | Descriptor,
+        b: Descriptor, sums: Sequence[str], *, transposed: tuple[bool, bool],
     ) -> list[str]:  # fmt: skip
         """Start a product of 64 rows, added to `sums` where there are any; return what will be."""
 
 
-def is_read_from_registers(value: Value) -> bool:
-    """Whether an operand A has been computed, so that it is in registers anyway."""
+def is_read_from_registers(placement: Placement, op: ops.Dot) -> bool:
+    """Whether an operand A has been computed, and is in a warp where its product reads it.
+
+    If another product reads it from shared memory, this one does so, too.
+    """
+    return _is_in_place(placement, op) and not any(
+        role == 1 or not _is_in_place(placement, other)
+        for other, role in _other_readers(placement, op, op.a)
+    )
+
+
+def _is_in_place(placement: Placement, op: ops.Dot) -> bool:
+    value = op.a
     while isinstance(value, ops.Permute | ops.Hint | ops.Reshape):
         value = value.x
-    return not isinstance(value, ops.Load | ops.DescriptorLoad)
+    if isinstance(value, ops.Load | ops.DescriptorLoad):
+        return False
+    if not any(_is_product(leaf) for leaf, _ in placement.uses.leaves((op.a,))):
+        return True  # it can be computed anywhere
+    source, target = placement.of_elements(op.a), placement.product(op).a
+    plan = plan_conversion(source, target, moved_bits(op.a.type.element))
+    return isinstance(plan, Rename | Shuffles)
+
+
+def _is_product(value: Value) -> bool:
+    return isinstance(value, ops.Dot)
+
+
+def _other_readers(
+    placement: Placement, op: ops.Dot, value: Value
+) -> Iterator[tuple[ops.Dot, int]]:
+    """The products of the block that read the same matrix, as operand 0 or 1."""
+    if moved_bits(value.type.element) != 16:
+        return  # they could not read it both along its rows and along its columns
+    matrix = _matrix(value)
+    for other in placement.uses.block_of[op].ops:
+        if isinstance(other, ops.Dot) and placement.product(other).columns:
+            for role, operand in enumerate((other.a, other.b)):
+                if _matrix(operand) is matrix and (other is not op or operand is not value):
+                    yield other, role
+
+
+def _matrix(value: Value) -> Value:
+    """What a matrix is, or is the transpose of."""
+    while isinstance(value, ops.Hint) or (isinstance(value, ops.Permute) and value.order == (1, 0)):
+        value = value.x
+    return value
 
 
 def _is_computed_from_tiles(puller: Puller, value: Value) -> bool:
     """Whether a tile is computed from others in shared memory: then it need not be held at once."""
-    return any(leaf in puller.tiles for leaf, _ in puller.uses.leaves((value,)))
+    leaves = [leaf for leaf, _ in puller.uses.leaves((value,))]
+    return any(leaf in puller.tiles for leaf in leaves) and not any(map(_is_product, leaves))
 
 
 def multiply_by_warpgroups(
-    puller: Puller, placement: Placement, machine: WarpgroupMachine, op: ops.Dot, *, deferred: bool
+    puller: Puller,
+    placement: Placement,
+    machine: WarpgroupMachine,
+    op: ops.Dot,
+    *,
+    running: RunningProducts | None,
 ) -> None:
-    """Write a product. A `deferred` one runs on: its sums are only there after another wait."""
+    """Start a product, which joins those that are `running`.
+
+    Without them it is left to the caller when its sums are there.
+    """
     plan = placement.product(op)
     adds = not (isinstance(op.acc, ops.Full) and not op.acc.value)
     sums = [e.text if adds else "" for e in puller.pull_all(op.acc, plan.accumulator)]
     words = Fragments(puller, op.a, plan.a, (_WARP_ROWS, plan.depth))
-    from_registers = is_read_from_registers(op.a)
+    from_registers = is_read_from_registers(placement, op)
     streams = from_registers and _is_computed_from_tiles(puller, op.a)
     if from_registers and not streams:
         words.load_all()
     values = (op.b,) if from_registers else (op.a, op.b)
-    with _operands(puller, placement, machine, op, values) as tiles:
-        b = _Descriptors(puller, tiles[-1], plan, axis=1)
-        a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
-        kind = "float" if plan.element not in {"i8", "u8"} else "i32"
-        operands = words if a is None else a
-        if streams:
-            _stream(machine, plan, sums, words, b, adds=adds, behind=kind if deferred else "")
-        else:
-            machine.begin_products()
-            for k in range(0, plan.a.output_size("dim1"), plan.depth):
-                _start(machine, plan, sums, operands, b, k, adds=adds)
-            machine.commit_products()
-            if deferred:
-                machine.wait_for_products(1, [], kind)
-        if not deferred:
-            copies = register_copies(plan.accumulator)
-            first = sorted(set(copies))
-            done = machine.wait_for_products(0, [sums[r] for r in first], kind)
-            by_register = dict(zip(first, done, strict=True))
-            sums = [by_register[r] for r in copies]
+    tiles, put = _operands(puller, placement, machine, op, values, running)
+    b = _Descriptors(puller, tiles[-1], plan, axis=1)
+    a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
+    kind = "float" if plan.element not in {"i8", "u8"} else "i32"
+    if streams:
+        behind = kind if running is None else ""
+        _stream(machine, plan, sums, words, b, adds=adds, behind=behind)
+    else:
+        machine.begin_products()
+        for k in range(0, plan.a.output_size("dim1"), plan.depth):
+            _start(machine, plan, sums, words if a is None else a, b, k, adds=adds)
+        machine.commit_products()
+        if running is None:
+            machine.wait_for_products(1, [], kind)
+    if running is not None:
+        held = _matrix(op.a) if from_registers else None
+        running.start(RunningProduct(op, plan.accumulator, tuple(sums), kind, held, tuple(put)))
+        return
     level = puller.code.level
-    puller.residents[op] = Resident(
-        plan.accumulator, tuple(Element(text, 1, level) for text in sums)
-    )
+    elements = tuple(Element(text, 1, level) for text in sums)
+    puller.residents[op] = Resident(plan.accumulator, elements)
 
 
 def _stream(
@@ -158,31 +207,43 @@ def _start(
 # -- operands in shared memory --------------------------------------------------------------------
 
 
-@contextmanager
 def _operands(
     puller: Puller,
     placement: Placement,
     machine: WarpgroupMachine,
     op: ops.Dot,
     values: Sequence[Value],
-) -> Iterator[list[SharedTile]]:
-    """Tiles of the operands in shared memory; what had to be put there is given up behind."""
-    tiles, spans = [], []
+    running: RunningProducts | None,
+) -> tuple[list[SharedTile], list[PutOperand]]:
+    """Tiles of the operands in shared memory, and those of them that were put there."""
+    tiles, put, fresh = [], [], False
     for value in values:
         tile = puller.tile_of(value)
+        found = running.find_put(_matrix(value)) if running is not None else None
         if tile is None or not tile.memory.is_operand(_depth_axis(op, value)):
+            assert running is not None  # only products that are waited for give memory back
             memory = _memory_for(placement, op, value)
             span = puller.shared.reserve(memory.size_bytes, memory.alignment)
             puller.shared.hold(span)
-            spans.append(span)
             tile = _put(puller, placement, value, SharedTile(memory, span.address))
+            others = sum(1 for _ in _other_readers(placement, op, value))
+            found = running.put(_matrix(value), _tile_of_matrix(value, tile), span, 1 + others)
+            fresh = True
         tiles.append(tile)
-    if spans:
+        put += [found] if found is not None else []
+    if fresh:
         machine.fence_async_proxy()
         puller.shared.barrier()
-    yield tiles
-    for span in spans:
-        puller.shared.release(span)
+    return tiles, put
+
+
+def _tile_of_matrix(value: Value, tile: SharedTile) -> SharedTile:
+    """Return the tile of what a value is, or is the transpose of."""
+    while value is not _matrix(value):
+        assert isinstance(value, ops.Hint | ops.Permute)
+        tile = tile.transposed() if isinstance(value, ops.Permute) else tile
+        value = value.x
+    return tile
 
 
 def _depth_axis(op: ops.Dot, value: Value) -> int:
@@ -250,11 +311,12 @@ class _Descriptors:
             if axis == 0
             else (warps_m.bit_length() - 1, plan.warps[1], plan.columns)
         )
-        self.base = self._base(tile.start, group, shift, count, step)
+        lower, self.upper = self._constants()
+        base = self._base(tile.start, group, shift, count, step)
+        self.base = self.code.assign(f"or i32 {base}, {lower}")
 
-    def __getitem__(self, corner: tuple[int, int]) -> str:
-        offset = self.memory.offset_bytes(*corner)
-        return self.code.assign(f"add i64 {self.base}, {offset >> 4}") if offset else self.base
+    def __getitem__(self, corner: tuple[int, int]) -> Descriptor:
+        return Descriptor(self.base, self.memory.offset_bytes(*corner) >> 4, self.upper)
 
     def _base(self, start: str, warp: str, shift: int, count: int, step: int) -> str:
         code = self.code
@@ -265,11 +327,10 @@ class _Descriptors:
             corner = (step, 0) if self.axis == 0 else (0, step)
             moved = code.assign(f"mul i32 {part}, {self.memory.offset_bytes(*corner)}")
             address = code.assign(f"add i32 {address}, {moved}")
-        pieces = code.assign(f"lshr i32 {address}, 4")
-        wide = code.assign(f"zext i32 {pieces} to i64")
-        return code.assign(f"or i64 {wide}, {self._constant()}")
+        return code.assign(f"lshr i32 {address}, 4")
 
-    def _constant(self) -> int:
+    def _constants(self) -> tuple[int, int]:
+        """What does not depend on the address: of the lower and of the upper half."""
         memory = self.memory
         stride = _CORE_ROWS * memory.swizzle
         chunk = memory.swizzle * 8 // memory.element_bits
@@ -277,4 +338,4 @@ class _Descriptors:
         if self.is_transposed and memory.layout.output_size(f"dim{self.axis}") > chunk:
             leading = memory.offset_bytes(*((chunk, 0) if self.axis == 0 else (0, chunk)))
         code = _SWIZZLE_CODES[memory.swizzle]
-        return code << 62 | (stride >> 4) << 32 | (leading >> 4) << 16
+        return (leading >> 4) << 16, code << 30 | stride >> 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.codegen.gpu.machine import Descriptor
 from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
 
 __all__ = ["AsynchronousInstructions"]
@@ -93,6 +94,16 @@ class AsynchronousInstructions(Assembly):
             "i16 0, i64 0, i1 false, i1 false, i32 0",
         )
 
+    def copy_row_to_shared(self, to: str, origin: str, size_bytes: int, barrier: str) -> None:
+        cluster = self.code.assign(f"addrspacecast ptr addrspace(3) {to} to ptr addrspace(7)")
+        place = self.code.assign(f"addrspacecast ptr {origin} to ptr addrspace(1)")
+        self.code.call(
+            "void",
+            "llvm.nvvm.cp.async.bulk.global.to.shared.cluster",
+            f"ptr addrspace(7) {cluster}, ptr addrspace(3) {barrier}, ptr addrspace(1) {place}, "
+            f"i32 {size_bytes}, i16 0, i64 0, i1 false, i1 false",
+        )
+
     def copy_box_from_shared(
         self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str
     ) -> None:
@@ -137,13 +148,13 @@ class AsynchronousInstructions(Assembly):
         return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
 
     def start_product(
-        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | str, b: str,
-        sums: Sequence[str], *, transposed: tuple[bool, bool],
+        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | Descriptor,
+        b: Descriptor, sums: Sequence[str], *, transposed: tuple[bool, bool],
     ) -> list[str]:  # fmt: skip
         """Start a product of 64 rows; return the registers in which the sums will be.
 
-        `a` is a descriptor, or the words of a fragment in registers, `b` a descriptor. It is added
-        to `sums`, where there are any.
+        `a` is in shared memory, or the words of a fragment in registers. It is added to `sums`,
+        where there are any.
         """
         m, n, k = shape
         count = m * n // _GROUP_THREADS
@@ -151,22 +162,36 @@ class AsynchronousInstructions(Assembly):
         name = names.get(element, element)
         whole = element in {"i8", "u8"}
         kind, letter, result = ("i32", "r", "s32") if whole else ("float", "f", "f32")
-        words = [a] if isinstance(a, str) else list(a)
-        held = "l" if isinstance(a, str) else "r"
+        words = [a.base] if isinstance(a, Descriptor) else list(a)
         first, second = count, count + len(words)
-        left = f"${first}" if isinstance(a, str) else listed(first, len(words))
+        made = _descriptor("b", b, f"${second}")
+        if isinstance(a, Descriptor):
+            made, left = made + _descriptor("a", a, f"${first}"), "a"
+        else:
+            left = listed(first, len(words))
         scales = "" if whole else ", 1, 1"
         if name in {"f16", "bf16"}:
-            chosen = transposed if isinstance(a, str) else transposed[1:]
+            chosen = transposed if isinstance(a, Descriptor) else transposed[1:]
             scales += "".join(f", {int(flag)}" for flag in chosen)
         text = (
-            "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(bool(sums))) + ", 0;\\0A"
+            "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(bool(sums))) + f", 0;\\0A{made}"
             f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{result}.{name}.{name} "
-            f"{listed(0, count)}, {left}, ${second}, p{scales};\\0A}}"
+            f"{listed(0, count)}, {left}, b, p{scales};\\0A}}"
         )
-        constraints = [f"={letter}"] * count + [held] * len(words) + ["l"]
+        constraints = [f"={letter}"] * count + ["r"] * (len(words) + 1)
         constraints += [str(i) for i in range(len(sums))]
-        type_ = "i64" if isinstance(a, str) else "i32"
-        arguments = [*(f"{type_} {word}" for word in words), f"i64 {b}"]
+        arguments = [f"i32 {word}" for word in (*words, b.base)]
         arguments += [f"{kind} {s}" for s in sums]
         return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
+
+
+def _descriptor(name: str, descriptor: Descriptor, base: str) -> str:
+    """Assembly that puts a descriptor into a register of this name."""
+    lines = (
+        f".reg .b64 {name};",
+        f".reg .b32 {name}l, {name}u;",
+        f"add.s32 {name}l, {base}, {descriptor.offset};",
+        f"mov.b32 {name}u, {descriptor.upper};",
+        f"mov.b64 {name}, {{{name}l, {name}u}};",
+    )
+    return "".join(f"{line}\\0A" for line in lines)
