@@ -439,3 +439,21 @@ def test_more_warps_than_a_block_has():
     function, _ = harness.lowered(add_kernel, [x, x, x, 4096], {"BLOCK": 1024})
     with pytest.raises(Unsupported, match="8 warps on each of 8 blocks"):
         harness.compiled(function, harness.TARGETS["h100"], num_warps=8, num_ctas=8)
+
+
+@tw.jit
+def large_product_kernel(a_ptr, b_ptr, c_ptr, SIDE: tl.constexpr):
+    at = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    product = tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at))
+    tl.store(c_ptr + at, product)
+
+
+def test_what_does_not_fit_is_listed_with_its_lines():
+    x = np.zeros((512, 512), np.float32)
+    function, _ = harness.lowered(large_product_kernel, [x, x, x], {"SIDE": 512})
+    with pytest.raises(Unsupported) as caught:
+        harness.compiled(function, harness.TARGETS["h100"], num_warps=16)
+    message = str(caught.value)
+    assert "needs 2097152 bytes of shared memory, sm_90a has 232448" in message
+    assert message.count("1048576 bytes at ") == 2
+    assert message.count("product = tl.dot(") == 3  # both operands, and the line with a caret

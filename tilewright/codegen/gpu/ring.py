@@ -105,6 +105,7 @@ class Ring:
         with ExitStack() as stack:
             for load, layout in self.layouts.items():
                 size = layout.size_bytes * self.pipeline.stages
+                self.puller.shared.location = load.location
                 ring = self.puller.shared.ring(size, layout.alignment)
                 self._spans[load] = stack.enter_context(ring)
             for load in self._asked:

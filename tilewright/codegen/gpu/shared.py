@@ -8,6 +8,7 @@ what another thread of the program has stored before.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ from typing import NamedTuple
 from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.uses import pointer_root
+from tilewright.errors import Location
 from tilewright.ir.core import Value
 from tilewright.ops.memory import AtomicKind
 
-__all__ = ["SHARED", "Shared", "Span"]
+__all__ = ["SHARED", "Buffer", "Shared", "Span"]
 
 SHARED = "ptr addrspace(3)"
 
@@ -75,12 +77,34 @@ class _Pending:
         )
 
 
+@dataclass(frozen=True)
+class Buffer:
+    """Shared memory that was given out, and the place in the source that asked for it."""
+
+    span: Span
+    location: Location | None
+
+    def __str__(self) -> str:
+        place = self.location
+        if place is None:
+            return f"{self.span.size} bytes"
+        text = linecache.getline(place.file, place.line).strip()
+        return f"{self.span.size} bytes at {place.file}:{place.line}: {text}"
+
+
 class Shared:
-    """Gives out shared memory and writes barriers."""
+    """Gives out shared memory and writes barriers.
+
+    `location` is the place in the source of what is being written. `too_much` are the buffers that
+    were in use when most memory was, if there is not as much.
+    """
 
     def __init__(self, code: Code, machine: GpuMachine) -> None:
         self.code, self.machine = code, machine
         self.size_bytes = 0
+        self.location: Location | None = None
+        self.too_much: tuple[Buffer, ...] = ()
+        self._buffers: dict[Span, Buffer] = {}
         self._pending = _Pending()
         self.is_written = False  # whether threads may have written to it themselves
         self._held: list[Span] = []
@@ -104,14 +128,22 @@ class Shared:
             self.let_copies_read()
             self.barrier()
             span = self._first_gap(size, alignment)
+        self._buffers[span] = Buffer(span, self.location)
+        if span.end > max(self.machine.shared_limit, self.size_bytes):
+            used = dict.fromkeys([*self._taken(), span])
+            self.too_much = tuple(self._buffers[other] for other in used)
         self._pending.spans.append(span)
         self.size_bytes = max(self.size_bytes, span.end)
         self.is_written = True
         return span
 
+    def _taken(self) -> list[Span]:
+        """What is in use, or kept for a loop."""
+        return [*self._pending.spans, *self._rings, *self.reads_by_copies]
+
     def _first_gap(self, size: int, alignment: int) -> Span:
         """Return the first bytes that are neither in use nor kept for a loop."""
-        taken = [*self._pending.spans, *self._rings, *self.reads_by_copies]
+        taken = self._taken()
         starts = (0, *sorted(-(-span.end // alignment) * alignment for span in taken))
         gaps = (Span(start, size) for start in starts)
         return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))

@@ -14,7 +14,7 @@ from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
-from tilewright.codegen.gpu.shared import Span
+from tilewright.codegen.gpu.shared import Buffer, Span
 from tilewright.codegen.gpu.tensor_copy import BARRIERS, is_tensor_copy
 from tilewright.codegen.gpu.tensor_map import TensorMap
 from tilewright.codegen.nvidia.arithmetic import PTX_RULES
@@ -82,12 +82,7 @@ def generate(
         )
     module = _fitted(function, target, options)
     if module.shared_bytes > target.shared_bytes:
-        raise Unsupported(
-            f"{function.name} needs {module.shared_bytes} bytes of shared memory, "
-            f"{target.architecture} has {target.shared_bytes}",
-            location=function.location,
-            hint="use smaller tiles",
-        )
+        raise _too_much(function, module, target)
     ptx = module.lines.resolve(_ptx(module.text, target))
     return PtxKernel(
         ptx,
@@ -100,11 +95,25 @@ def generate(
     )
 
 
+def _too_much(function: Function, module: Module, target: NvidiaTarget) -> Unsupported:
+    """The error of a kernel that does not fit: every buffer, and the line of the largest."""
+    largest = max(module.too_much, key=lambda buffer: buffer.span.size, default=None)
+    place = largest.location if largest is not None else None
+    lines = "".join(f"\n      {buffer}" for buffer in module.too_much)
+    return Unsupported(
+        f"{function.name} needs {module.shared_bytes} bytes of shared memory, "
+        f"{target.architecture} has {target.shared_bytes}; at the same time there are{lines}",
+        location=place or function.location,
+        hint="make the tiles of the largest smaller; fewer num_stages were tried",
+    )
+
+
 @dataclass(frozen=True)
 class Module:
     """The LLVM module of a kernel, and what else it takes to run it.
 
-    `runs_across` says that copies run ahead from one iteration of an outer loop to the next.
+    `runs_across` says that copies run ahead from one iteration of an outer loop to the next,
+    `too_much` what was in shared memory when there was not enough.
     """
 
     text: str
@@ -114,6 +123,7 @@ class Module:
     assertions: tuple[tuple[str, Location | None], ...]
     lines: LineTable
     runs_across: bool
+    too_much: tuple[Buffer, ...]
 
 
 def _fitted(function: Function, target: NvidiaTarget, options: GpuOptions) -> Module:
@@ -178,6 +188,7 @@ def llvm_ir(
         tuple((op.message, op.location) for op in writer.diagnostics.assertions),
         lines,
         writer.control.runs_across,
+        writer.puller.shared.too_much,
     )
 
 
