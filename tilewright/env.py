@@ -38,7 +38,7 @@ def interpret() -> bool:
 
 
 def emulated_architecture() -> str:
-    """`TILEWRIGHT_EMULATE=sm_90a`: kernels are compiled for that GPU, and run in the emulator."""
+    """`TILEWRIGHT_EMULATE=sm_90a`: kernels are compiled for that GPU, emulated, races found."""
     return os.environ.get("TILEWRIGHT_EMULATE", "").strip()
 
 

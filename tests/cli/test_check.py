@@ -1,6 +1,7 @@
 """`tilewright check`: what it finds in programs, where, and its exit status."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,8 @@ def test_a_clean_program(check):
     status, output = check(program())
     assert status == 0
     assert "launches on an emulated sm_90a: kernel (3)" in output
-    assert "no race, no access out of bounds" in output
+    assert "no race in shared memory, no access out of bounds" in output
+    assert "races between programs in global memory are not looked for" in output
     assert "!" not in output
 
 
@@ -69,11 +71,13 @@ def test_an_access_out_of_bounds_has_its_line_and_array(check):
     marked = source[carets.index("^") : carets.rindex("^") + 1]
     assert marked == "tl.load(x_ptr + i + 1, mask=i < n)"
     assert "seen 3 times" in output
+    assert "a launch ends at an access out of bounds" in output
 
 
 def test_an_assertion_that_fails(check):
     status, output = check(program(start=" - 1", options="(debug=True)"))
     assert status == 1
+    assert "kernel (3)" in output
     assert "failed assertion in kernel: negative" in output
     assert 'tl.device_assert(x >= 0, "negative")' in output
 
@@ -111,6 +115,47 @@ def test_a_program_that_fails_is_shown_from_its_own_frames(check):
 def test_a_program_that_exits(check):
     assert check("sys.exit()\n")[0] == 0
     assert check("sys.exit(3)\n")[0] == 1
+
+
+def test_an_option_behind_the_file_is_pointed_out(tmp_path, capsys):
+    path = tmp_path / "program.py"
+    path.write_text("import sys; print(sys.argv[1:])\n")
+    main(["check", str(path), "--target=sm_80", "--mine"])
+    said = capsys.readouterr()
+    assert "['--target=sm_80', '--mine']" in said.out
+    assert "--target=sm_80 comes after" in said.err
+    assert "--mine comes" not in said.err
+
+
+def test_only_the_file_is_required(capsys):
+    with pytest.raises(SystemExit):
+        main(["check"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: file\n")
+
+
+def test_an_unknown_target_is_refused(tmp_path, capsys):
+    path = tmp_path / "program.py"
+    path.write_text("")
+    with pytest.raises(SystemExit):
+        main(["check", "--target", "sm_42", str(path)])
+    assert "no architecture 'sm_42'" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", "check", path],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_there_must_be_a_file(capsys):

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
-from tilewright.runtime.emulated import EmulatedKernel
+from tilewright.runtime.emulated import EmulatedKernel, emulation_of_environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -113,6 +113,26 @@ def test_tuning_takes_the_first_configuration():
     assert not tuned.cache
 
 
+def test_tuning_takes_the_first_configuration_that_fits():
+    @tw.autotune([tw.Config({"BLOCK": 64}, num_warps=n) for n in (64, 2, 1)], key=[])
+    @tw.jit
+    def tuned(x_ptr, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), BLOCK)
+
+    x = np.zeros(64, np.int32)
+    with tw.emulate("sm_80") as emulation:
+        tuned[(1,)](x)
+    assert tuned.best_config.num_warps == 2
+    assert (x == 64).all()
+    assert repr(emulation) == "<emulated sm_80: launches of tuned (1); 0 findings>"
+
+
+def test_warmup_compiles_for_the_emulated_gpu():
+    with tw.emulate("sm_80"):
+        kernel = shifted.warmup(tl.float32, tl.float32, BLOCK=64)
+    assert ".target sm_80" in kernel.asm["ptx"]
+
+
 def test_an_unknown_architecture_is_refused():
     with (
         pytest.raises(LaunchError, match=r"no architecture 'sm_42'.*\n.*sm_90a"),
@@ -142,3 +162,13 @@ def test_the_environment_asks_for_it(tmp_path):
         [sys.executable, path], env=settings, capture_output=True, text=True, check=True
     )
     assert output.stdout == "EmulatedKernel 64.0\n"
+
+
+def test_the_environment_asks_for_races(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_EMULATE", "sm_80")
+    emulation = emulation_of_environment()
+    assert emulation.races
+    assert emulation.target.architecture == "sm_80"
+    monkeypatch.setenv("TILEWRIGHT_EMULATE", "sm_8")
+    with pytest.raises(LaunchError, match="TILEWRIGHT_EMULATE=sm_8: there is no architecture"):
+        emulation_of_environment()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "check", help="look for mistakes in the kernels of a program", description=_DESCRIPTION
     )
-    known = [target.architecture for target in NVIDIA_TARGETS]
-    parser.add_argument("--target", default="sm_90a", choices=known, help="what to compile for")
+    known = ", ".join(target.architecture for target in NVIDIA_TARGETS)
+    parser.add_argument("--target", default="sm_90a", metavar="SM", help=f"one of {known}")
     for option in ("num_warps", "num_stages", "num_ctas", "maxnreg"):
         parser.add_argument(
             f"--{option.replace('_', '-')}",
@@ -37,16 +38,25 @@ def add_parser(commands: Any) -> None:
         )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("file", type=Path, help="the program")
-    parser.add_argument(
+    rest = parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="what the program is called with"
     )
-    parser.set_defaults(run=_check)
+    rest.required = False
+    own = frozenset(parser._option_string_actions)  # noqa: SLF001 - argparse does not list them
+    parser.set_defaults(run=_check, own=own)
 
 
 def _check(options: argparse.Namespace) -> int:
     if not options.file.is_file():
         print(f"tilewright check: there is no file {options.file}")
         return 2
+    misplaced = [text for text in options.arguments if text.partition("=")[0] in options.own]
+    if misplaced:
+        print(
+            f"tilewright check: {misplaced[0]} comes after {options.file}, and is passed to it; "
+            "options of check stand before the file",
+            file=sys.stderr,
+        )
     names = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     with emulate(

@@ -15,6 +15,14 @@ from tilewright.runtime.emulated import Emulation
 __all__ = ["Problem", "Summary", "summarise"]
 
 _WASTEFUL = 1.5  # sectors, or wavefronts, for one that would do
+_OUT_OF_BOUNDS, _ASSERTION, _ERROR = "out of bounds", "failed assertion", "error"
+
+_CLEAN = """\
+no race in shared memory, no access out of bounds, no shared memory read that was not written
+(races between programs in global memory are not looked for)"""
+_ENDED = """\
+a launch ends at an access out of bounds, and at an error: what it had not stored by then is missing
+from what the program computes"""
 
 
 @dataclass
@@ -38,6 +46,11 @@ class Problem:
         if self.count > 1:
             lines.append(f"  seen {self.count} times")
         return "\n".join(lines)
+
+    @property
+    def ends_launch(self) -> bool:
+        """Whether the launch went no further."""
+        return self.kind in {_OUT_OF_BOUNDS, _ERROR}
 
     def data(self) -> dict[str, Any]:
         """The problem as JSON has it."""
@@ -99,7 +112,9 @@ class Summary:
         parts = [f"launches on an emulated {self.target}: {kernels}"]
         parts += map(str, self.findings)
         if not self.findings:
-            parts.append("no race, no access out of bounds, nothing read that was not written")
+            parts.append(_CLEAN)
+        if any(problem.ends_launch for problem in self.findings):
+            parts.append(_ENDED)
         for kernel in self.launches:
             lines = [str(line) for line in self.lines if line.kernel == kernel]
             if lines:
@@ -118,9 +133,7 @@ class Summary:
 
 def summarise(emulation: Emulation) -> Summary:
     """Gather the findings, failures and counts of all launches."""
-    summary = Summary(emulation.target.architecture)
-    for kernel, _ in (*emulation.launches, *emulation.failures):
-        summary.launches[kernel.name] += 1
+    summary = Summary(emulation.target.architecture, Counter(emulation.counts))
     problems: dict[tuple[Any, ...], Problem] = {}
     for kernel, report in emulation.launches:
         for finding in report.findings:
@@ -158,8 +171,8 @@ def _of_error(kernel: str, error: TilewrightError) -> Problem:
     message = error.message.removeprefix(f"{kernel}: ")
     kind, _, rest = message.partition(": ")
     if kind == "device-side assert":
-        return Problem(kernel, "failed assertion", rest, error.location)
-    kind = "out of bounds" if message.startswith("out-of-bounds") else "error"
+        return Problem(kernel, _ASSERTION, rest, error.location)
+    kind = _OUT_OF_BOUNDS if message.startswith("out-of-bounds") else _ERROR
     return Problem(kernel, kind, message, error.location)
 
 

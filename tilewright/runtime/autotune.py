@@ -132,9 +132,8 @@ class Autotuner:
         return Call(args, kwargs, grid, named)
 
     def _chosen(self, call: Call) -> Config:
-        if self.base_fn.emulation is not None:  # its time says nothing
-            self._refuse_conflicts(call)
-            return self._pruned(call)[0]
+        if self.base_fn.emulation is not None:
+            return self._first_that_fits(call)
         key = self._key(call)
         try:
             config = self.cache.get(key)
@@ -147,6 +146,12 @@ class Autotuner:
                 config = self.cache.get(key) or self._tuned(call, key)
                 self.cache[key] = config
         return config
+
+    def _first_that_fits(self, call: Call) -> Config:
+        """Return the first configuration that an emulated GPU has room for: times say nothing."""
+        self._refuse_conflicts(call)
+        trials = Trials(self.fn, self.base_fn, call, self.hooks, self.do_bench)
+        return trials.first_that_fits(self._pruned(call))
 
     def _key(self, call: Call) -> tuple[Any, ...]:
         named = call.named

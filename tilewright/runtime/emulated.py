@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -44,18 +44,19 @@ __all__ = [
     "Emulation",
     "current_emulation",
     "emulate",
+    "emulation_of_environment",
     "encode_for_emulator",
     "remembers",
 ]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Emulation:
     """What kernels are emulated for, what is looked for in them, and the launches so far.
 
     A finding is a `LaunchError` unless `collects` is set: then it is in the report of its launch,
     and what else is wrong with a launch is among the `failures`. `options` override those of each
-    launch.
+    launch. `counts` has the number of launches of each kernel, those that failed included.
     """
 
     target: NvidiaTarget
@@ -66,6 +67,15 @@ class Emulation:
     options: Mapping[str, Any] = field(default_factory=dict)
     launches: MutableSequence[tuple[EmulatedKernel, emulator.Report]] = field(default_factory=list)
     failures: list[tuple[EmulatedKernel, TilewrightError]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __repr__(self) -> str:
+        launched = ", ".join(f"{name} ({count})" for name, count in self.counts.items())
+        found = sum(len(report.findings) for _, report in self.launches) + len(self.failures)
+        return (
+            f"<emulated {self.target.architecture}: launches of {launched or 'no kernel'}; "
+            f"{found} finding{'s' * (found != 1)}>"
+        )
 
 
 _active: list[Emulation] = []
@@ -94,7 +104,7 @@ def emulate(
         options: Launch options in place of those of each launch: `{"num_warps": 8}`.
 
     An access outside of the arrays is a `LaunchError`, too. This holds for all threads of
-    the process. Kernels that are autotuned take their first configuration.
+    the process. Kernels that are autotuned take their first configuration that fits.
 
     >>> import numpy as np, tilewright, tilewright.language as tl
     >>> @tilewright.jit
@@ -131,9 +141,11 @@ def current_emulation() -> Emulation | None:
 
 
 def emulation_of_environment() -> Emulation | None:
-    """Return what `TILEWRIGHT_EMULATE` asks for."""
+    """Return what `TILEWRIGHT_EMULATE` asks for: races in shared memory are looked for."""
     name = env.emulated_architecture()
-    return Emulation(named_target(name), launches=deque(maxlen=1)) if name else None
+    if not name:
+        return None
+    return Emulation(_target_of_environment(name), races=True, launches=deque(maxlen=1))
 
 
 def remembers(kernel: Any) -> None:
@@ -146,8 +158,19 @@ def named_target(name: str) -> NvidiaTarget:
     for target in NVIDIA_TARGETS:
         if name in {target.architecture, target.architecture.removesuffix("a")}:
             return target
-    known = ", ".join(target.architecture for target in NVIDIA_TARGETS)
-    raise LaunchError(f"there is no architecture {name!r} to emulate", hint=f"one of {known}")
+    known = [target.architecture for target in NVIDIA_TARGETS]
+    raise LaunchError(
+        f"there is no architecture {name!r} to emulate",
+        hint=f"one of {', '.join(known)}",
+    )
+
+
+def _target_of_environment(name: str) -> NvidiaTarget:
+    try:
+        return named_target(name)
+    except LaunchError as error:
+        message = f"TILEWRIGHT_EMULATE={name}: {error.message}"
+        raise LaunchError(message, hint=error.hint) from None
 
 
 class EmulatedKernel:
@@ -194,14 +217,17 @@ class EmulatedKernel:
 
     def run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         """Run all programs of a grid; what comes of it is added to the emulation."""
+        if all(grid):
+            emulation.counts[self.name] += 1
         try:
-            self._run(grid, arguments, emulation)
+            self.launch(grid, arguments, emulation)
         except LaunchError as error:
             if not emulation.collects:
                 raise
             emulation.failures.append((self, error))
 
-    def _run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
+    def launch(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
+        """Run all programs of a grid as `run` does, but raise every error."""
         passed = list(leaves(arguments))
         for argument in passed:
             require_memory(argument)
@@ -209,7 +235,7 @@ class EmulatedKernel:
             return
         names, values = [a.name for a in passed], [a.value for a in passed]
         if not self._tensor_maps.fit(values):
-            self._without_tensor_maps.run(grid, arguments, emulation)
+            self._without_tensor_maps.launch(grid, arguments, emulation)
             return
         maps = self._tensor_maps.of_launch(values, names)
         try:

@@ -118,6 +118,8 @@ class JITFunction(KernelFunction):
         if self.is_interpreted:
             return None
         arguments = list(map(_without_memory, self.params, values))
+        if self.emulation is not None:
+            return self._emulated_kernel(arguments, options, self.emulation)
         return self._kernel(arguments, options)
 
     def begin_compile(
@@ -228,6 +230,17 @@ class JITFunction(KernelFunction):
         options: dict[str, Any],
         emulation: Emulation,
     ) -> EmulatedKernel:
+        kernel = self._emulated_kernel(arguments, options, emulation)
+        if self._is_reported:
+            name = emulation.target.architecture
+            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on an emulated {name}")
+        with self._on_host(arguments) as here:
+            kernel.run(grid, here, emulation)
+        return kernel
+
+    def _emulated_kernel(
+        self, arguments: list[Argument], options: dict[str, Any], emulation: Emulation
+    ) -> EmulatedKernel:
         options = {**options, **emulation.options}
         chosen = tuple(sorted(options.items()))
         key = (emulation.target, *chosen, *self._key(None, arguments, options))
@@ -237,11 +250,6 @@ class JITFunction(KernelFunction):
                 asked = self._request(None, arguments, options)
                 kernel = EmulatedKernel(asked, emulation.target, options)
                 self._emulated_kernels[key] = kernel
-        if self._is_reported:
-            name = emulation.target.architecture
-            tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on an emulated {name}")
-        with self._on_host(arguments) as here:
-            kernel.run(grid, here, emulation)
         return kernel
 
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -156,6 +156,19 @@ class Trials:
             raise self._nothing_works()
         return min(working, key=self.times.__getitem__)
 
+    def first_that_fits(self, configs: Sequence[Config]) -> Config:
+        """Return the first of these configurations that compiles, without launching any.
+
+        Raises `LaunchError` if none does.
+        """
+        for config in configs:
+            with self._trial(config):
+                self.call.set_blocks(config)
+                kwargs = {**self.call.kwargs, **config.all_kwargs()}
+                self.fn.warmup(*self.call.args, grid=None, **kwargs)
+                return config
+        raise self._nothing_works()
+
     def _nothing_works(self) -> LaunchError:
         reasons = "\n".join(f"  {config}: {error}" for config, error in self.failures.items())
         return LaunchError(
