@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from tests.fuzz.shrink import shrink
 from tests.fuzz.workers import Worker
 from tilewright.errors import TilewrightError
 from tilewright.runtime import cuda
+from tilewright.runtime.host import host
 
 
 def main() -> int:
@@ -40,7 +40,11 @@ def main() -> int:
             worker.__exit__()
     faults = {kind: number for kind, number in kinds.items() if kind != "agrees"}
     executors = " = ".join(["eager mode", "interpreter", *options.on])
-    print(f"\n{kinds['agrees']} of {kinds.total()} kernels agree ({executors})", faults or "")
+    print(
+        f"\n{kinds['agrees']} of {kinds.total()} kernels agree ({executors}), "
+        f"{time.monotonic() - started:.0f} s",
+        faults or "",
+    )
     return int(kinds["agrees"] != kinds.total())
 
 
@@ -50,7 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the first kernel; the next is one more"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--jobs", type=int, default=host().cores, help="processes")
     parser.add_argument(
         "--on",
         type=_executors,

@@ -4,6 +4,8 @@
 """
 
 import ast
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -18,7 +20,9 @@ from tests.fuzz.generate import generate
 from tests.fuzz.launch import Launch, load_module
 from tests.fuzz.shrink import shrink
 from tests.fuzz.variants import vary
-from tests.fuzz.workers import Worker
+from tests.fuzz.workers import ROOT, Worker
+from tilewright.errors import TilewrightError
+from tilewright.runtime import cuda
 
 CHUNK = 10
 
@@ -67,6 +71,17 @@ def test_emulated_gpus_agree(emulating_worker):
 @pytest.mark.parametrize("chunk", range(1, 41))
 def test_emulated_gpus_agree_on_more(emulating_worker, chunk):
     check_seeds(emulating_worker, chunk * CHUNK, CHUNK)
+
+
+@pytest.mark.gpu
+def test_a_gpu_agrees():
+    try:
+        cuda.device(0)
+    except TilewrightError as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "tests.fuzz", "--gpu", "--count", "500", "--no-shrink"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_seed_gives_one_kernel():

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from tests.fuzz.differential import COMPILED, CPU, Outcome
 
-__all__ = ["Worker"]
+__all__ = ["ROOT", "Worker"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -88,6 +88,7 @@ class Worker:
             settings |= {
                 "TILEWRIGHT_CACHE_DIR": str(Path(self._folder.name) / "cache"),
                 "TILEWRIGHT_NUM_THREADS": "2",
+                "OPENBLAS_NUM_THREADS": "1",  # NumPy's
                 "PYTHONPATH": os.pathsep.join(
                     filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
                 ),

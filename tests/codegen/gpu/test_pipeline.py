@@ -287,3 +287,30 @@ def test_attention_keeps_its_probabilities_in_registers():
     from_registers = [line for line in products if line.count("{") == 2]
     assert len(products) == 8
     assert len(from_registers) == 4
+
+
+@tw.jit
+def sums_kernel(a_ptr, b_ptr, c_ptr, d_ptr, FORM: tl.constexpr):
+    i = tl.arange(0, 64)
+    places = i[:, None] * 64 + i[None, :]
+    a, b = tl.load(a_ptr + places), tl.load(b_ptr + places)
+    top = tl.max(a, 1).to(tl.float32)
+    if FORM == "equal along rows":
+        acc = tl.broadcast_to(top[:, None], (64, 64))
+    elif FORM == "needed later":
+        acc = tl.load(c_ptr + places)
+    elif FORM == "constant":
+        acc = tl.full((64, 64), 3, tl.float32)
+    else:
+        acc = tl.zeros((64, 64), tl.float32)
+        a = tl.full((64, 64), 2, tl.float16)
+    tl.store(c_ptr + places, tl.dot((a + 1).to(tl.float16), b, acc))
+    tl.store(d_ptr + places, acc)
+
+
+@pytest.mark.parametrize("form", ["equal along rows", "needed later", "constant", "constant a"])
+def test_sums_are_registers_of_their_own(form):
+    a, b = small_integers((64, 64), np.float16, 0), small_integers((64, 64), np.float16, 1)
+    c, d = small_integers((64, 64), np.float32, 2), np.zeros((64, 64), np.float32)
+    for expected, got in harness.run_both(sums_kernel, (1,), [a, b, c, d], FORM=form):
+        np.testing.assert_array_equal(got, expected)

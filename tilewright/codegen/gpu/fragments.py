@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.pairs import Pairs
@@ -46,11 +46,17 @@ class Fragments:
             self._words[corner] = self._pack(self.tiles[corner])
         return self._words[corner]
 
-    def load_all(self, column: int | None = None) -> None:
-        """Write all words now, or those of the tiles that start in a column."""
-        for corner in self.tiles:
-            if column is None or corner[-1] == column:
-                self[corner]
+    def load_all(self, column: int | None = None) -> list[Corner]:
+        """Write all words now, or those of the tiles that start in a column; return the tiles."""
+        corners = [c for c in self.tiles if column is None or c[-1] == column]
+        for corner in corners:
+            self[corner]
+        return corners
+
+    def hold(self, hold: Callable[[list[str]], list[str]], column: int | None = None) -> None:
+        """Write the same words, and let each tile's be what `hold` makes of them."""
+        for corner in self.load_all(column):
+            self._words[corner] = hold(self[corner])
 
     def _pack(self, registers: list[int]) -> list[str]:
         if self.value.type.element.primitive_bitwidth == WORD_BITS // 2:

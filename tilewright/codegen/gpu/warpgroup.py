@@ -23,7 +23,7 @@ from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
 from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import moved_bits
 from tilewright.ir.core import Value
-from tilewright.layout import Rename, Shuffles, plan_conversion
+from tilewright.layout import Rename, Shuffles, plan_conversion, register_copies
 
 __all__ = [
     "WarpgroupMachine", "hold_in_shared", "is_read_from_registers", "multiply_by_warpgroups",
@@ -39,8 +39,11 @@ _CORE_ROWS = 8
 class WarpgroupMachine(CopyMachine, Protocol):
     """Writes products that run on while the thread goes ahead."""
 
-    def begin_products(self) -> None:
-        """Let the registers that have been written be seen by products."""
+    def hold_words(self, words: Sequence[str]) -> list[str]:
+        """Return words in registers, those that are constants too."""
+
+    def begin_products(self, sums: Sequence[str], kind: str) -> list[str]:
+        """Let the registers that have been written be seen by products; return the sums."""
 
     def commit_products(self) -> None:
         """End a group of products."""
@@ -129,17 +132,16 @@ def multiply_by_warpgroups(
     from_registers = is_read_from_registers(placement, op)
     streams = from_registers and _is_computed_from_tiles(puller, op.a)
     if from_registers and not streams:
-        words.load_all()
+        words.hold(machine.hold_words)
     values = (op.b,) if from_registers else (op.a, op.b)
     tiles, put = _operands(puller, placement, machine, op, values, running)
     b = _Descriptors(puller, tiles[-1], plan, axis=1)
     a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
     kind = "float" if plan.element not in {"i8", "u8"} else "i32"
     if streams:
-        behind = kind if running is None else ""
-        _stream(machine, plan, sums, words, b, adds=adds, behind=behind)
+        _stream(machine, plan, sums, words, b, kind, adds=adds, is_behind=running is None)
     else:
-        machine.begin_products()
+        _begin(machine, plan, sums if adds else [], kind)
         for k in range(0, plan.a.output_size("dim1"), plan.depth):
             _start(machine, plan, sums, words if a is None else a, b, k, adds=adds)
         machine.commit_products()
@@ -160,25 +162,33 @@ def _stream(
     sums: list[str],
     a: Fragments,
     b: _Descriptors,
+    kind: str,
     *,
     adds: bool,
-    behind: str,
+    is_behind: bool,
 ) -> None:
     """Start a product step by step: what a step reads is computed while those before it run.
 
-    Where the product of the last iteration runs on `behind` this one (the type of the sums), its
-    registers are written again as soon as its own step has read them; so it has ended when the
-    last step starts.
+    Where the product of the last iteration runs on, and this one is behind it, its registers are
+    written again as soon as its own step has read them; so it has ended when the last step starts.
     """
     steps = range(0, plan.a.output_size("dim1"), plan.depth)
     for k in steps:
-        if behind:
-            machine.wait_for_products(len(steps) - 1, [], behind)
-        a.load_all(k)
-        machine.begin_products()
+        if is_behind:
+            machine.wait_for_products(len(steps) - 1, [], kind)
+        a.hold(machine.hold_words, k)
+        _begin(machine, plan, [] if k or not adds else sums, kind)
         _start(machine, plan, sums, a, b, k, adds=adds)
-        if behind or k == steps[-1]:
+        if is_behind or k == steps[-1]:
             machine.commit_products()
+
+
+def _begin(machine: WarpgroupMachine, plan: ProductShape, sums: list[str], kind: str) -> None:
+    """Let products see what is in registers, and add to `sums`, if there are any."""
+    first = sorted(set(register_copies(plan.accumulator))) if sums else []
+    fenced = machine.begin_products([sums[r] for r in first], kind)
+    for register, text in zip(first, fenced, strict=True):
+        sums[register] = text
 
 
 def _start(

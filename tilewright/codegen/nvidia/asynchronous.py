@@ -125,9 +125,20 @@ class AsynchronousInstructions(Assembly):
 
     # -- products of warpgroups -------------------------------------------------------------------
 
-    def begin_products(self) -> None:
-        """Let the registers that have been written be seen by products."""
+    def hold_words(self, words: Sequence[str]) -> list[str]:
+        """Return words in registers, written here: else LLVM writes constants behind the fence."""
+        return self._pass_through("", words, "i32")
+
+    def begin_products(self, sums: Sequence[str], kind: str) -> list[str]:
+        """Let the registers that have been written be seen by products.
+
+        Return the sums to which products add, each in a register that is nothing else from here on:
+        LLVM writes no copy behind the fence.
+        """
+        if sums:
+            return self._pass_through("wgmma.fence.sync.aligned;", sums, kind)
         self.code.call("void", "llvm.nvvm.wgmma.fence.sync.aligned", "")
+        return []
 
     def commit_products(self) -> None:
         """End a group of products."""
@@ -135,14 +146,14 @@ class AsynchronousInstructions(Assembly):
 
     def wait_for_products(self, running: int, sums: Sequence[str], kind: str) -> list[str]:
         """Wait until at most so many groups run on; return the sums as they are then."""
-        count = len(sums)
-        text = f"wgmma.wait_group.sync.aligned {running};"
-        if not count:
-            self.code.call(
-                "void", "llvm.nvvm.wgmma.wait_group.sync.aligned", f"i64 immarg {running}"
-            )
-            return []
-        letter = "r" if kind == "i32" else "f"
+        if sums:
+            return self._pass_through(f"wgmma.wait_group.sync.aligned {running};", sums, kind)
+        self.code.call("void", "llvm.nvvm.wgmma.wait_group.sync.aligned", f"i64 immarg {running}")
+        return []
+
+    def _pass_through(self, text: str, sums: Sequence[str], kind: str) -> list[str]:
+        """Write an instruction that changes values, as far as LLVM knows; return them."""
+        count, letter = len(sums), "r" if kind == "i32" else "f"
         constraints = [f"={letter}"] * count + [str(i) for i in range(count)] + ["~{memory}"]
         arguments = [f"{kind} {s}" for s in sums]
         return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
