@@ -44,7 +44,8 @@ format: $(VENV)/.dev  ## Format the sources and apply the safe fixes of the lint
 
 bench: $(BENCH_VENV)/.run  ## Measure beside torch: the GPU target where torch sees a GPU, else the CPU's
 	@if $(BENCH_VENV)/bin/python -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; \
-	  then target=gpu; else target=cpu; fi; \
+	  then target=gpu; \
+	  else target=cpu; echo "torch sees no GPU: measuring the CPU target"; fi; \
 	  set -x; $(BENCH_VENV)/bin/python benchmarks/$$target.py $(ARGS)
 
 clean:  ## Remove environments, caches and build output

@@ -31,7 +31,13 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402 - the path comes first
+try:
+    import torch
+except ModuleNotFoundError:
+    raise SystemExit(
+        "benchmarks/gpu.py needs torch, and a GPU that it sees; `make bench` installs it, and "
+        "measures the CPU target where there is no GPU"
+    ) from None
 
 from benchmarks.gpu_costs import COSTS, Cost  # noqa: E402
 from benchmarks.measure import compile_row  # noqa: E402
@@ -213,7 +219,10 @@ def main() -> None:
         print("\n".join(line.name for line in (*rows, *costs)))
         return
     if not torch.cuda.is_available():
-        raise SystemExit("benchmarks/gpu.py needs a GPU, and a torch that sees it")
+        raise SystemExit(
+            "benchmarks/gpu.py needs a GPU, and a torch that sees it; `make bench` chooses the "
+            "target, benchmarks/cpu.py measures that of the CPU"
+        )
     facts = {
         "device": torch.cuda.get_device_name(),
         "date": time.strftime("%Y-%m-%d"),

@@ -63,7 +63,7 @@ def disabled_passes() -> frozenset[str]:
 
 
 def dump_directory() -> Path | None:
-    """`TILEWRIGHT_DUMP=DIR`: the IR before and after every pass is written there."""
+    """`TILEWRIGHT_DUMP=DIR`: the IR before and after every pass is written there, and the code."""
     text = os.environ.get("TILEWRIGHT_DUMP", "")
     return Path(text) if text else None
 

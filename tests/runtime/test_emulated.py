@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.codegen.nvidia.assembler import find_ptxas
 from tilewright.errors import LaunchError
 from tilewright.runtime.emulated import EmulatedKernel, emulation_of_environment
 
@@ -29,6 +30,11 @@ def scaled(x_ptr, out_ptr, factor, flag, n, BLOCK: tl.constexpr):
 def shifted(x_ptr, out_ptr, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets + 1))
+
+
+@tw.jit
+def summed(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, BLOCK))))
 
 
 def launch(x, out, **options):
@@ -58,6 +64,37 @@ def test_a_kernel_that_ran_on_the_cpu_is_emulated_next():
     with tw.emulate():
         assert isinstance(function(x, out, 2.5, True, 64, BLOCK=64), EmulatedKernel)
     assert not isinstance(function(x, out, 2.5, True, 64, BLOCK=64), EmulatedKernel)
+
+
+def test_a_kernel_tells_what_it_takes(monkeypatch):
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    with tw.emulate("sm_80"):
+        kernel = launch(x, out, num_warps=2)
+        total = summed[(1,)](x, out, BLOCK=64)
+    metadata = kernel.metadata
+    assert (metadata.num_warps, metadata.num_stages, metadata.target) == (2, 3, "sm_80")
+    assert metadata.shared == 0
+    assert total.metadata.shared > 0
+    if find_ptxas() is not None:
+        assert kernel.n_regs > 0
+        assert kernel.n_spills == 0
+    monkeypatch.setattr("tilewright.runtime.gpu_build.find_ptxas", lambda: None)
+    assert total.n_regs is None
+    assert total.n_spills is None
+
+
+def test_the_code_is_shown(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TILEWRIGHT_DUMP", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "5")
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    with tw.emulate("sm_80"):
+        kernel = summed[(1,)](x, out, BLOCK=64, num_warps=1)
+    assert kernel.asm["ptx"] in capsys.readouterr().err
+    (directory,) = tmp_path.iterdir()
+    assert (directory / "code.ptx").read_text() == kernel.asm["ptx"]
+    assert (directory / "code.ll").read_text() == kernel.asm["llir"]
+    summed[(1,)](x, out, BLOCK=64)
+    assert "kernel" in (directory / "code.s").read_text()
 
 
 def test_the_inner_of_two_emulations_counts():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import html
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.passes.step import Step
 
-__all__ = ["Dump", "Report"]
+__all__ = ["Dump", "Report", "write_code"]
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -26,14 +27,26 @@ _PAGE = """<!doctype html>
 """
 
 
+def write_code(directory: Path, function: Function, texts: Mapping[str, str]) -> None:
+    """Write what a tile function became to `DIR/NAME-HASH/code.KIND`, a file for each kind."""
+    own = _own_directory(directory, function.name, to_text(function, locations=True))
+    for kind, text in texts.items():
+        (own / f"code.{kind}").write_text(text, encoding="utf-8")
+
+
+def _own_directory(directory: Path, name: str, text: str) -> Path:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    own = directory / f"{name}-{digest[:8]}"
+    own.mkdir(parents=True, exist_ok=True)
+    return own
+
+
 class Dump:
     """Writes a numbered file for each pass and a page with all of them to `DIR/NAME-HASH`."""
 
     def __init__(self, directory: Path, function: Function, stage: str) -> None:
         text = to_text(function, locations=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        self.directory = directory / f"{function.name}-{digest[:8]}"
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory = _own_directory(directory, function.name, text)
         self.stage = stage
         self.columns: list[str] = []
         self.text = to_text(function)

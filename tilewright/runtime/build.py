@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from tilewright.frontend.trace import Described, Runtime, trace
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.passes.accessed_parameters import accessed_parameters
+from tilewright.passes.dump import write_code
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
@@ -36,6 +37,7 @@ __all__ = [
     "compile_kernel",
     "effects",
     "lower",
+    "show_code",
     "tile_ir",
     "timed",
     "with_room",
@@ -109,8 +111,7 @@ def _lower(request: Request) -> Lowered:
         tell(to_text(function))
     with timed(request, "LLVM IR"):
         kernel = generate(prepare_for_cpu(function), host())
-    if env.debug_level() >= 5:
-        tell(assembly(kernel.llvm_ir, host=host()))
+    show_code(function, {"ll": kernel.llvm_ir}, "s", lambda: assembly(kernel.llvm_ir, host=host()))
     header = {
         "symbol": kernel.symbol,
         "scratch_bytes": kernel.scratch_bytes,
@@ -118,6 +119,20 @@ def _lower(request: Request) -> Lowered:
         **effects(request, function),
     }
     return Lowered(kernel.llvm_ir, header)
+
+
+def show_code(
+    function: Function, texts: Mapping[str, str], kind: str, assembly_text: Callable[[], str]
+) -> None:
+    """Show the code of a tile function where the environment asks for it.
+
+    The assembly goes to stderr; it, and the other texts by their kind, go to files beside the IR.
+    """
+    if env.debug_level() >= 5:
+        tell(assembly_text())
+    directory = env.dump_directory()
+    if directory is not None:
+        write_code(directory, function, {**texts, kind: assembly_text()})
 
 
 def tile_ir(request: Request) -> Function:

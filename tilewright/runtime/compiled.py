@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import extents
 from tilewright.runtime.host import host
 from tilewright.runtime.machine_code import MachineCode
-from tilewright.runtime.options import DEFAULTS
+from tilewright.runtime.metadata import make_metadata
 
 if TYPE_CHECKING:
     from tilewright.codegen import llvm
@@ -23,12 +22,6 @@ else:
     build = Deferred("tilewright.runtime.build")
 
 __all__ = ["CompiledKernel"]
-
-
-@functools.cache
-def _metadata_type() -> Any:
-    fields = ["hash", "name", "target", "shared", "scratch_bytes", *DEFAULTS]
-    return collections.namedtuple("Metadata", fields)  # noqa: PYI024 - the fields are data
 
 
 class _Stages(Mapping[str, Any]):
@@ -98,12 +91,12 @@ class CompiledKernel:
     @property
     def metadata(self) -> Any:
         """What the kernel was compiled for: a named tuple with `name`, `hash`, `num_warps`, ..."""
-        settings = {**DEFAULTS, **self.options, "debug": self.code.request.debug}
-        return _metadata_type()(
+        return make_metadata(
+            self.options,
             hash=self.hash,
             name=self.name,
             target=host().cpu,
             shared=0,
             scratch_bytes=self.code.scratch_bytes,
-            **settings,
+            debug=self.code.request.debug,
         )

@@ -23,19 +23,20 @@ from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves, require_memory
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.metadata import make_metadata
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
 if TYPE_CHECKING:
     from tilewright import emulator
     from tilewright.codegen.gpu import options as gpu_options
-    from tilewright.codegen.nvidia import compile as nvidia
+    from tilewright.codegen.nvidia import assembler
     from tilewright.ir import printer
-    from tilewright.runtime import build, request, tensor_maps
+    from tilewright.runtime import build, gpu_build, request, tensor_maps
 else:
     build = Deferred("tilewright.runtime.build")
     emulator = Deferred("tilewright.emulator")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
-    nvidia = Deferred("tilewright.codegen.nvidia.compile")
+    gpu_build = Deferred("tilewright.runtime.gpu_build")
     printer = Deferred("tilewright.ir.printer")
     tensor_maps = Deferred("tilewright.runtime.tensor_maps")
 
@@ -176,17 +177,18 @@ def _target_of_environment(name: str) -> NvidiaTarget:
 class EmulatedKernel:
     """A kernel compiled for one set of types, constants and options, for an emulated GPU.
 
-    `asm` has its tile IR (`"tir"`), LLVM IR (`"llir"`) and PTX (`"ptx"`).
+    `asm` has its tile IR (`"tir"`), LLVM IR (`"llir"`) and PTX (`"ptx"`); `n_regs` and `n_spills`
+    are what `ptxas` says of it, where one is installed.
     """
 
     def __init__(
         self, asked: request.Request, target: NvidiaTarget, options: Mapping[str, Any]
     ) -> None:
         self.request, self.target, self.options = asked, target, dict(options)
-        function = build.tile_ir(asked)
         chosen = gpu_options.GpuOptions.among(options)
-        prepared = nvidia.prepare(function, target, chosen)
-        self._ptx = nvidia.generate(prepared, target, chosen)
+        function, self._ptx = build.with_room(
+            asked, lambda: gpu_build.write_ptx(asked, target, chosen)
+        )
         self.num_warps = self._ptx.num_warps
         self.asm = {
             "tir": printer.to_text(function),
@@ -209,6 +211,32 @@ class EmulatedKernel:
     @property
     def hash(self) -> str:
         return self.request.hash
+
+    @property
+    def metadata(self) -> Any:
+        """What the kernel was compiled for: a named tuple of `name`, `shared`, `num_warps`, ..."""
+        return make_metadata(
+            self.options,
+            hash=self.hash,
+            name=self.name,
+            target=self.target.architecture,
+            shared=self._ptx.shared_bytes,
+            debug=self.request.debug,
+        )
+
+    @functools.cached_property
+    def _assembled(self) -> assembler.Assembled | None:
+        return gpu_build.assembled(self._ptx.ptx, self.target)
+
+    @property
+    def n_regs(self) -> int | None:
+        """The registers of a thread; None where there is no `ptxas` that knows the target."""
+        return None if self._assembled is None else self._assembled.registers
+
+    @property
+    def n_spills(self) -> int | None:
+        """The bytes of them that spill to memory; None where `n_regs` is."""
+        return None if self._assembled is None else self._assembled.stack_bytes
 
     @functools.cached_property
     def _without_tensor_maps(self) -> EmulatedKernel:

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import env
-from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.nvidia.assembler import Assembled, assemble, find_ptxas
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.errors import InternalError
+from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
-from tilewright.runtime.build import effects, tile_ir, timed, with_room
+from tilewright.runtime.build import effects, show_code, tile_ir, timed, with_room
 from tilewright.runtime.cache import write_entry
 from tilewright.runtime.cuda import Device, link
 from tilewright.runtime.cuda_errors import CudaError
@@ -27,7 +29,7 @@ from tilewright.target import NvidiaTarget
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["begin_compile_for_gpu", "compile_for_gpu", "lower_for_gpu"]
+__all__ = ["assembled", "begin_compile_for_gpu", "compile_for_gpu", "lower_for_gpu", "write_ptx"]
 
 # ptxas: registers are not handed over, matrix products are serialised, and the like.
 _SLOWER = re.compile(r"C75\d\d")
@@ -53,7 +55,7 @@ def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], 
         whole = executor.submit(_assembled_here, request, lowered)
         return whole.result
     # Another process has ptxas, but not the GPU that the driver needs to assemble.
-    future = executor.submit(_assembled, lowered.kernel.ptx, _target(request).gpu.target)
+    future = executor.submit(_cubin, lowered.kernel.ptx, _target(request).gpu.target)
     return lambda: _finish(request, lowered, future.result())
 
 
@@ -69,19 +71,11 @@ def _target(request: Request) -> GpuTarget:
 
 def _lower(request: Request) -> LoweredForGpu:
     gpu, options = _target(request)
-    target = gpu.target
-    with timed(request, "tile IR"):
-        function = tile_ir(request)
-    if env.debug_level() >= 3:
-        tell(to_text(function))
-    with timed(request, "PTX"):
-        kernel = generate(prepare(function, target, options), target, options)
-    if env.debug_level() >= 5:
-        tell(kernel.ptx)
+    function, kernel = write_ptx(request, gpu.target, options)
     header = {
         "symbol": kernel.symbol,
         "shared_bytes": kernel.shared_bytes,
-        "threads": kernel.num_warps * target.warp_size,
+        "threads": kernel.num_warps * gpu.target.warp_size,
         # A kernel that may start early must wait for the one before it somewhere.
         "overlaps": options.launch_pdl and "griddepcontrol.wait" in kernel.ptx,
         "tensor_maps": [to_literal(tensor_map) for tensor_map in kernel.tensor_maps],
@@ -91,9 +85,23 @@ def _lower(request: Request) -> LoweredForGpu:
     return LoweredForGpu(kernel, header)
 
 
+def write_ptx(
+    request: Request, target: NvidiaTarget, options: GpuOptions
+) -> tuple[Function, PtxKernel]:
+    """Return a kernel as tile IR and as PTX, and show them where the environment asks for it."""
+    with timed(request, "tile IR"):
+        function = tile_ir(request)
+    if env.debug_level() >= 3:
+        tell(to_text(function))
+    with timed(request, "PTX"):
+        kernel = generate(prepare(function, target, options), target, options)
+    show_code(function, {"ll": kernel.llvm_ir}, "ptx", lambda: kernel.ptx)
+    return function, kernel
+
+
 def _assembled_here(request: Request, lowered: LoweredForGpu) -> GpuCode:
     with timed(request, "machine code"):
-        cubin = _assembled(lowered.kernel.ptx, _target(request).gpu.target)
+        cubin = _cubin(lowered.kernel.ptx, _target(request).gpu.target)
     return _finish(request, lowered, cubin)
 
 
@@ -111,13 +119,18 @@ def _finish(request: Request, lowered: LoweredForGpu, cubin: bytes | None) -> Gp
     return GpuCode(request, header, payload)
 
 
-def _assembled(ptx: str, target: NvidiaTarget) -> bytes | None:
+def _cubin(ptx: str, target: NvidiaTarget) -> bytes | None:
+    made = assembled(ptx, target)
+    return None if made is None else made.cubin
+
+
+def assembled(ptx: str, target: NvidiaTarget) -> Assembled | None:
     """Return what ptxas makes of PTX; None where there is none, or one that is too old for it."""
     ptxas = find_ptxas()
     if ptxas is None:
         return None
     try:
-        return assemble(ptx, target, ptxas).cubin
+        return assemble(ptx, target, ptxas)
     except InternalError:
         return None  # the driver tells what is wrong, if it is the PTX
 

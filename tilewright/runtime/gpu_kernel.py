@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import extents
 from tilewright.runtime.gpu_code import GpuCode
-from tilewright.runtime.options import DEFAULTS
+from tilewright.runtime.metadata import make_metadata
 
 if TYPE_CHECKING:
     from tilewright.ir import printer
@@ -21,12 +20,6 @@ else:
     gpu_build = Deferred("tilewright.runtime.gpu_build")
 
 __all__ = ["GpuKernel"]
-
-
-@functools.cache
-def _metadata_type() -> Any:
-    fields = ["hash", "name", "target", "shared", *DEFAULTS]
-    return collections.namedtuple("Metadata", fields)  # noqa: PYI024 - the fields are data
 
 
 class _Stages(Mapping[str, Any]):
@@ -106,11 +99,11 @@ class GpuKernel:
     @property
     def metadata(self) -> Any:
         """What the kernel was compiled for: a named tuple with `name`, `hash`, `num_warps`, ..."""
-        settings = {**DEFAULTS, **self.options, "debug": self.code.request.debug}
-        return _metadata_type()(
+        return make_metadata(
+            self.options,
             hash=self.hash,
             name=self.name,
             target=self.code.gpu.target.architecture,
             shared=self.code.shared_bytes,
-            **settings,
+            debug=self.code.request.debug,
         )
