@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.gpu.options import GpuOptions
-from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.assembler import Assembled, assemble, find_ptxas
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.emulator import Emulator
 from tilewright.frontend.trace import trace
@@ -41,13 +42,18 @@ def compiled(function: Function, target: NvidiaTarget, **options: Any) -> PtxKer
     """The PTX of a tile function; assembled, where there is a ptxas, and free of spills."""
     chosen = GpuOptions(**options)
     kernel = generate(prepare(function, target, chosen), target, chosen)
-    ptxas = find_ptxas()
-    if ptxas is not None:
-        found = assemble(kernel.ptx, target, ptxas)
+    if find_ptxas() is not None:
+        found = _assembled(kernel.ptx, target)
         assert not found.spilled_bytes
         assert not found.stack_bytes
         assert not found.warnings
     return kernel
+
+
+@functools.lru_cache(maxsize=16)
+def _assembled(ptx: str, target: NvidiaTarget) -> Assembled:
+    """What ptxas makes of a text; tests look at a kernel's PTX and run it."""
+    return assemble(ptx, target, find_ptxas())
 
 
 def emulate(kernel: PtxKernel, grid: Sequence[int], arguments: Sequence[Any], **options: Any):
@@ -66,28 +72,64 @@ def tensor_maps(kernel: PtxKernel, arguments: Sequence[Any]) -> list[bytes]:
     return maps.of_launch(values, [f"argument {number}" for number in range(len(values))])
 
 
-def run_both(
+def kernel_of(kernel, values: Sequence[Any], *, target="h100", **constants: Any) -> PtxKernel:
+    """What a call is compiled to. Keywords are launch options (`num_warps`, ...) and constants."""
+    options = {name: constants.pop(name) for name in _OPTIONS & constants.keys()}
+    function, _ = lowered(kernel, values, constants)
+    return compiled(function, (TARGETS | ARCHITECTURES)[target], **options)
+
+
+def ptx_of(kernel, values: Sequence[Any], **options: Any) -> str:
+    """The PTX of a call, as `kernel_of` compiles it."""
+    return kernel_of(kernel, values, **options).ptx
+
+
+def run(
     kernel, grid: Sequence[int], values: Sequence[Any], *, target="h100", races=True,
     **constants: Any,
-) -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
-    """Return (interpreted, emulated) for each array, after a launch on copies of `values`.
-
-    Keywords are launch options (`num_warps`, ...) and constants of the kernel.
-    """
+) -> PtxKernel:  # fmt: skip
+    """Run a call in the emulator, on its own arrays; nothing may be found."""
     options = {name: constants.pop(name) for name in _OPTIONS & constants.keys()}
-    sides = []
-    shape = (*grid, 1, 1, 1)[:3]
-    for emulated in (False, True):
-        own = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
-        function, raw = lowered(kernel, own, constants)
-        if emulated:
-            arrays = iter([v for v in own if isinstance(v, np.ndarray)])
-            addresses = {v.ctypes.data for v in own if isinstance(v, np.ndarray)}
-            passed = [next(arrays) if v in addresses else v for v in raw]
-            ptx = compiled(function, (TARGETS | ARCHITECTURES)[target], **options)
-            report = emulate(ptx, shape, passed, races=races)
-            assert not report.findings, report
+    function, raw = lowered(kernel, values, constants)
+    arrays = iter([v for v in values if isinstance(v, np.ndarray)])
+    addresses = {v.ctypes.data for v in values if isinstance(v, np.ndarray)}
+    passed = [next(arrays) if v in addresses else v for v in raw]
+    ptx = compiled(function, (TARGETS | ARCHITECTURES)[target], **options)
+    report = emulate(ptx, (*grid, 1, 1, 1)[:3], passed, races=races)
+    assert not report.findings, report
+    return ptx
+
+
+def run_both(
+    kernel, grid: Sequence[int], values: Sequence[Any], **options: Any
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (interpreted, emulated) for each array, after launches on copies of `values`.
+
+    Keywords are those of `run`.
+    """
+    sides = [[v.copy() if isinstance(v, np.ndarray) else v for v in values] for _ in range(2)]
+    run(kernel, grid, sides[1], **options)
+    constants = {k: v for k, v in options.items() if k not in {"target", "races", *_OPTIONS}}
+    function, raw = lowered(kernel, sides[0], constants)
+    interpret(function, raw, (*grid, 1, 1, 1)[:3])
+    arrays = ([v for v in side if isinstance(v, np.ndarray)] for side in sides)
+    return list(zip(*arrays, strict=True))
+
+
+def check(kernel, grid: Sequence[int], values: Sequence[Any], *, tolerance=0.0, **options: Any):
+    """Interpreted and emulated arrays agree, exactly or within a relative tolerance."""
+    for expected, got in run_both(kernel, grid, values, **options):
+        if tolerance:
+            wide = expected.astype(np.float64), got.astype(np.float64)
+            np.testing.assert_allclose(wide[1], wide[0], rtol=tolerance, atol=tolerance)
         else:
-            interpret(function, raw, shape)
-        sides.append([v for v in own if isinstance(v, np.ndarray)])
-    return list(zip(*sides, strict=True))
+            np.testing.assert_array_equal(got, expected)
+
+
+def numbers(shape, dtype=np.float32, seed=0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def small_integers(shape, dtype=np.float32, seed=0) -> np.ndarray:
+    """Numbers whose sums of products are exact in every order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)

@@ -10,17 +10,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.codegen import tile_harness
 from tests.codegen.gpu import harness
-
-H100 = harness.TARGETS["h100"]
-
-
-def numbers(size, seed=0):
-    return np.random.default_rng(seed).standard_normal(size, np.float32)
-
-
-def ptx_of(kernel, values, *, enable_fp_fusion=True, **constants):
-    function, _ = harness.lowered(kernel, values, constants)
-    return harness.compiled(function, H100, enable_fp_fusion=enable_fp_fusion).ptx
+from tests.codegen.gpu.harness import numbers, ptx_of
 
 
 @tw.jit
@@ -129,8 +119,7 @@ def through_fp8_kernel(x_ptr, out_ptr, N: tl.constexpr):
 def test_fp8_is_converted_by_instructions_where_there_are_any(target):
     x = np.array([0, -0.0, 1e-3, 448, 470, 1e9, np.inf, -np.inf, np.nan], np.float32)
     values = [np.array([*x, *numbers(119)], np.float32), np.zeros(128, np.float32)]
-    function, _ = harness.lowered(through_fp8_kernel, values, {"N": 128})
-    ptx = harness.compiled(function, harness.TARGETS[target]).ptx
+    ptx = ptx_of(through_fp8_kernel, values, target=target, N=128)
     assert ("cvt.rn.satfinite.e4m3x2.f32" in ptx) == (target == "h100")
     assert ("cvt.rn.f16x2.e4m3x2" in ptx) == (target == "h100")
     for want, got in harness.run_both(through_fp8_kernel, (1,), values, N=128, target=target):

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.codegen.gpu import harness
-from tests.codegen.gpu.test_kernels import check, small_integers
+from tests.codegen.gpu.harness import check, ptx_of, small_integers
 
 BF16 = ml_dtypes.bfloat16
 
@@ -32,8 +32,7 @@ def add_kernel(
 
 
 def _atomics(kernel, values, target, num_warps=1, **constants):
-    function, _ = harness.lowered(kernel, values, constants)
-    ptx = harness.compiled(function, harness.ARCHITECTURES[target], num_warps=num_warps).ptx
+    ptx = ptx_of(kernel, values, target=target, num_warps=num_warps, **constants)
     return re.findall(r"\b(?:atom|red|fence|membar)\.\S+", ptx)
 
 

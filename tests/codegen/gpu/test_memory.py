@@ -12,14 +12,9 @@ import tilewright as tw
 import tilewright.language as tl
 from examples.rows import layer_norm_kernel, softmax_kernel
 from tests.codegen.gpu import harness
+from tests.codegen.gpu.harness import ptx_of
 
 BF16 = ml_dtypes.bfloat16
-H100 = harness.TARGETS["h100"]
-
-
-def ptx_of(kernel, values, *, num_warps=4, **constants):
-    function, _ = harness.lowered(kernel, values, constants)
-    return harness.compiled(function, H100, num_warps=num_warps).ptx
 
 
 def accesses(ptx):

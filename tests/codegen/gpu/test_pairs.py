@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.codegen.gpu import harness
+from tests.codegen.gpu.harness import ptx_of
 
 BF16 = ml_dtypes.bfloat16
 ROWS, DEPTH = 64, 32
@@ -44,11 +45,6 @@ def both(kernel, values, target="h100", **constants):
     return emulated
 
 
-def ptx_of(kernel, values, target, **constants):
-    function, _ = harness.lowered(kernel, values, constants)
-    return harness.compiled(function, (harness.TARGETS | harness.ARCHITECTURES)[target]).ptx
-
-
 def integer_values(dtype):
     x = np.random.default_rng(0).permutation(np.arange(ROWS * DEPTH) % 256).astype(np.uint8)
     return [x.reshape(ROWS, DEPTH), np.eye(DEPTH, dtype=dtype), np.zeros((ROWS, DEPTH), np.float32)]
@@ -68,7 +64,7 @@ def test_small_integers_become_floats(dtype, target, form):
     constants = {"FORM": form, "M": ROWS, "K": DEPTH}
     both(integers_kernel, values, target, **constants)
     if dtype is not BF16 or form != "unsigned":  # of which some take nine bits with the power
-        ptx = ptx_of(integers_kernel, values, target, **constants)
+        ptx = ptx_of(integers_kernel, values, target=target, **constants)
         assert not re.search(r"cvt\.rn\.(b?f16|f32)\.[us]", ptx)
 
 
@@ -90,7 +86,7 @@ def test_two_halves_of_a_byte_are_a_word():
     out = np.zeros((ROWS, DEPTH), np.float32)
     values = [x, scale, np.eye(DEPTH, dtype=BF16), out]
     both(unpacking_kernel, values, M=ROWS, K=DEPTH)
-    ptx = ptx_of(unpacking_kernel, values, "h100", M=ROWS, K=DEPTH)
+    ptx = ptx_of(unpacking_kernel, values, M=ROWS, K=DEPTH)
     words = ROWS * DEPTH // 128 // 2
     assert len(re.findall(r"mul\.rn\.bf16x2|fma\.rn\.bf16x2", ptx)) >= words
     assert "cvt.rn.bf16" not in ptx
@@ -130,5 +126,5 @@ def test_sums_and_products_of_pairs_round_as_those_of_numbers(dtype, target, for
     x, y = (generator.standard_normal((2, 2, *shape)) * spread).astype(dtype)
     values = [x, y, np.eye(DEPTH, dtype=dtype), np.zeros(shape, np.float32), 2]
     both(arithmetic_kernel, values, target, FORM=form, M=ROWS, K=DEPTH)
-    ptx = ptx_of(arithmetic_kernel, values, target, FORM=form, M=ROWS, K=DEPTH)
+    ptx = ptx_of(arithmetic_kernel, values, target=target, FORM=form, M=ROWS, K=DEPTH)
     assert re.search(r"\.(b?f16x2)\s", ptx)

@@ -11,14 +11,15 @@ import tilewright.language as tl
 from examples.attention import attention_kernel
 from examples.matmul import matmul_kernel, whole_matmul_kernel
 from tests.codegen.gpu import harness
+from tests.codegen.gpu.harness import ptx_of, small_integers
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 TARGETS = list(harness.TARGETS)
 
 
-def small_integers(shape, dtype, seed):
-    """Numbers whose sums of products are exact in every order."""
-    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+def slow(value):
+    """A parameter for which tests run only where all do."""
+    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def multiply(m, n, k, dtype, *, blocks, kernel=whole_matmul_kernel, turned=False, **options):
@@ -35,15 +36,9 @@ def multiply(m, n, k, dtype, *, blocks, kernel=whole_matmul_kernel, turned=False
     np.testing.assert_array_equal(pairs[2][1], expected.astype(result))
 
 
-def ptx_of(kernel, values, *, target="h100", num_warps=4, num_stages=3, **constants):
-    function, _ = harness.lowered(kernel, values, constants)
-    options = {"num_warps": num_warps, "num_stages": num_stages}
-    return harness.compiled(function, harness.TARGETS[target], **options).ptx
-
-
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("num_stages", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("k", [64, 128, 448])
+@pytest.mark.parametrize("num_stages", [1, 2, slow(3), 4, slow(5)])
+@pytest.mark.parametrize("k", [64, slow(128), 448])
 def test_the_number_of_stages_changes_nothing(target, num_stages, k):
     multiply(64, 64, k, BF16, blocks=(64, 64, 64), target=target, num_stages=num_stages)
 
@@ -148,8 +143,8 @@ def narrow_values(trips, more=0, rows=64, depth=32):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("num_stages", [2, 3, 4])
-@pytest.mark.parametrize("trips", [1, 2, 6])
+@pytest.mark.parametrize("num_stages", [2, slow(3), 4])
+@pytest.mark.parametrize("trips", [1, slow(2), 6])
 @pytest.mark.parametrize(("scaled", "more"), [(False, 0), (True, 0), (False, 1)])
 def test_loads_without_a_copy_pass_by_registers(target, num_stages, trips, scaled, more):
     values = narrow_values(trips, more)

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.codegen.gpu import harness
-from tests.codegen.gpu.test_kernels import check, numbers, small_integers
+from tests.codegen.gpu.harness import check, numbers, ptx_of, small_integers
 
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 OTHER_FP8 = [ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz]
@@ -61,8 +61,7 @@ def _check(shape, dtypes, *, target, precision="ieee", fill=small_integers, **op
 def _instructions(shape, dtypes, target, precision="ieee"):
     m, n, k = shape
     constants = {"M": m, "N": n, "K": k, "PRECISION": precision}
-    function, _ = harness.lowered(dot_kernel, _values(shape, dtypes), constants)
-    ptx = harness.compiled(function, harness.ARCHITECTURES[target]).ptx
+    ptx = ptx_of(dot_kernel, _values(shape, dtypes), target=target, **constants)
     return set(re.findall(r"(?:mma\.sync|wgmma)\.\S+", ptx))
 
 
@@ -156,8 +155,7 @@ def test_batches(sizes, num_warps, dtype):
     values = [a, b, np.zeros((batch, m, n), sums)]
     constants = {"B": batch, "M": m, "N": n, "K": k}
     check(batched_kernel, (1,), values, num_warps=num_warps, **constants)
-    function, _ = harness.lowered(batched_kernel, values, constants)
-    assert "mma.sync" in harness.compiled(function, harness.TARGETS["h100"]).ptx
+    assert "mma.sync" in ptx_of(batched_kernel, values, **constants)
 
 
 # Precision.
@@ -208,9 +206,8 @@ def test_sums_of_fp8_are_moved_to_fp32_as_often_as_asked(limit):
     shape, dtypes = (16, 8, 256), (E4M3, E5M2, FP32)
     _check(shape, dtypes, target="sm_89", IMPRECISE=limit)
     m, n, k = shape
-    constants = {"M": m, "N": n, "K": k, "IMPRECISE": limit}
-    function, _ = harness.lowered(dot_kernel, _values(shape, dtypes), constants)
-    ptx = harness.compiled(function, harness.ARCHITECTURES["sm_89"], num_warps=1).ptx
+    options = {"M": m, "N": n, "K": k, "IMPRECISE": limit, "num_warps": 1}
+    ptx = ptx_of(dot_kernel, _values(shape, dtypes), target="sm_89", **options)
     parts = -(-256 // (limit // 32 * 32))
     assert len(re.findall(r"add\.rn\.f32", ptx)) == 4 * parts
 
@@ -229,8 +226,7 @@ def test_warps_share_the_columns_of_chained_products_with_few_rows(target):
     m, side = 16, 64
     a, b, c = (small_integers((rows, side), FP16, rows) for rows in (m, side, side))
     values = [a, b, c, np.zeros((m, side), FP32)]
-    function, _ = harness.lowered(chained_kernel, values, {"M": m, "SIDE": side})
-    ptx = harness.compiled(function, harness.ARCHITECTURES[target], num_warps=4).ptx
+    ptx = ptx_of(chained_kernel, values, target=target, num_warps=4, M=m, SIDE=side)
     each = (side // 8) * (side // 16)  # the instructions of one product
     assert len(re.findall(r"mma\.sync", ptx)) == 2 * each // 4
     check(chained_kernel, (1,), values, target=target, M=m, SIDE=side)

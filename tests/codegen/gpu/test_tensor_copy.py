@@ -9,14 +9,10 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.codegen.gpu import harness
+from tests.codegen.gpu.harness import kernel_of, small_integers
 from tilewright.runtime.tensor_descriptor import TensorDescriptor
 
 BF16 = ml_dtypes.bfloat16
-
-
-def small_integers(shape, dtype, seed):
-    """Numbers whose sums of products are exact in every order."""
-    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
 @tw.jit
@@ -158,11 +154,10 @@ def test_descriptors_become_tensor_copies_where_there_are_such():
     a, b = np.zeros((128, 128), BF16), np.zeros((128, 128), BF16)
     values = [a, b, np.zeros((128, 128), BF16), 128, 128, 128]
     constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "TURNED": False}
-    function, _ = harness.lowered(descriptor_matmul_kernel, values, constants)
-    kernel = harness.compiled(function, harness.TARGETS["h100"])
+    kernel = kernel_of(descriptor_matmul_kernel, values, **constants)
     assert "cp.async.bulk.tensor.2d.shared::cluster.global" in kernel.ptx
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in kernel.ptx
     assert len(kernel.tensor_maps) == 3
-    older = harness.compiled(function, harness.TARGETS["a100"])
+    older = kernel_of(descriptor_matmul_kernel, values, target="a100", **constants)
     assert "bulk" not in older.ptx
     assert "cp.async.cg.shared.global" in older.ptx

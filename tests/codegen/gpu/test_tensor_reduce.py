@@ -39,8 +39,7 @@ def combined(dtype, kind, target="h100"):
     )
     pairs = harness.run_both(combine_kernel, (1,), [x, y], target=target, KIND=kind)
     np.testing.assert_array_equal(*pairs[1])
-    function, _ = harness.lowered(combine_kernel, [x, y], {"KIND": kind})
-    return harness.compiled(function, harness.TARGETS[target]).ptx
+    return harness.ptx_of(combine_kernel, [x, y], target=target, KIND=kind)
 
 
 @pytest.mark.parametrize("kind", ["add", "min", "max", "and", "or", "xor"])
@@ -97,8 +96,7 @@ def test_blocks_across_the_ends_are_combined_by_atomics(dtype, kind, block):
         named = {"KIND": kind, "BLOCK_M": block[0], "BLOCK_N": block[1]}
         pairs = harness.run_both(combine_at_ends_kernel, (1,), values, **named)
         np.testing.assert_array_equal(*pairs[1])
-        function, _ = harness.lowered(combine_at_ends_kernel, values, named)
-        ptx = harness.compiled(function, harness.TARGETS["h100"]).ptx
+        ptx = harness.ptx_of(combine_at_ends_kernel, values, **named)
         assert "reduce.async.bulk.tensor" in ptx
         assert "red.relaxed" in ptx or "atom.relaxed" in ptx
 
