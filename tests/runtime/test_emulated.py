@@ -209,3 +209,16 @@ def test_the_environment_asks_for_races(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_EMULATE", "sm_8")
     with pytest.raises(LaunchError, match="TILEWRIGHT_EMULATE=sm_8: there is no architecture"):
         emulation_of_environment()
+
+
+@tw.jit
+def number_kernel(out_ptr, value):
+    tl.store(out_ptr, value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_no_fp32_is_are_infinite_as_elsewhere():
+    out = np.zeros(1, np.float32)
+    with tw.emulate():
+        number_kernel[1,](out, -1e39)
+    assert out[0] == -np.inf

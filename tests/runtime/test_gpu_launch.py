@@ -169,6 +169,9 @@ def test_narrow_floats(tensor, fake_driver):
         halves[1,](out, 0.5, 3.0)
     assert fake_driver.launches[1].arguments[1:] == [struct.pack("<e", 0.5), b"\x40\x40"]
     assert out.numbers == 3.5
+    halves[1,](out, 1e9, 1e39)
+    infinite = [struct.pack("<e", np.inf), b"\x80\x7f"]
+    assert fake_driver.launches[2].arguments[1:] == infinite
 
 
 def test_a_tensor_that_cannot_be_viewed(arrays, fake_torch, fake_driver):

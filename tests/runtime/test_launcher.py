@@ -20,7 +20,6 @@ from tilewright.runtime.launch_parameters import (
     ConstantParameter,
     FloatParameter,
     IntParameter,
-    pack_argument,
 )
 from tilewright.runtime.launcher import accept_torch, bind_launcher
 from tilewright.runtime.pool import run_packed
@@ -217,7 +216,6 @@ def test_the_number_of_arguments_and_the_grid():
 )
 def test_slots(parameter, value, expected):
     assert packed(parameter, value) == expected
-    assert pack_argument(parameter, value) == expected
 
 
 def test_constants_have_no_slot():
@@ -228,7 +226,6 @@ def test_constants_have_no_slot():
     slots = np.zeros(2, np.int64)
     assert launch(1, 1, 1, slots, (1, 2), 7, None, 8) is None
     assert slots.tolist() == [7, 8]
-    assert pack_argument(ConstantParameter(3), 3) == b""
 
 
 def test_the_grid_and_scratch_reach_the_kernel():

@@ -24,6 +24,7 @@ from tilewright.runtime.arguments import Argument, leaves, require_memory
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.metadata import make_metadata
+from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class EmulatedKernel:
                 self._ptx.symbol,
                 grid,
                 (self.target.warp_size * self.num_warps,),
-                [*map(_packed, passed), *maps],
+                [*map(parameter_bytes, passed), *maps],
                 shared_bytes=self._ptx.shared_bytes,
                 names=names,
                 buffers=_buffers(passed),
@@ -308,18 +309,6 @@ def encode_for_emulator(array: tensor_maps.MappedArray) -> bytes:
         array.swizzle,
         fill_nan=array.fills_nan,
     )
-
-
-def _packed(argument: Argument) -> bytes:
-    """The bytes of a parameter."""
-    element: Any = argument.specialization.element
-    if isinstance(element, PointerType):
-        return int(argument.value).to_bytes(8, "little")
-    if element.is_floating():
-        number: bytes = np.asarray(argument.value).astype(element.numpy).tobytes()
-        return number
-    size: int = element.itemsize
-    return (int(argument.value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
 
 def _buffers(arguments: Sequence[Argument]) -> list[emulator.Buffer]:

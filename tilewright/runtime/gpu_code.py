@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tilewright.codegen.gpu.failure import FAILURE
 from tilewright.errors import LaunchError, Unsupported
-from tilewright.ir.types import DType, ElementType, PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cache import read_entry
 from tilewright.runtime.cuda import Function, Module, current_stream, driver
@@ -18,13 +16,13 @@ from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
 from tilewright.runtime.kernel_code import KernelCode
+from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.request import Request
 from tilewright.runtime.tensor_maps import TensorMaps, from_literal, with_driver
 
 __all__ = ["GpuCode", "find_gpu_kernel"]
 
 _LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
-_FORMATS = {"fp32": "<f", "fp64": "<d", "fp16": "<e"}
 # CU_STREAM_LEGACY and 0 are the same stream.
 _LEGACY_STREAM = 1
 
@@ -145,7 +143,7 @@ class GpuCode(KernelCode):
                 grid,
                 self.threads,
                 stream,
-                [*map(_packed, passed), *maps],
+                [*map(parameter_bytes, passed), *maps],
                 self._attributes.data,
                 self._attributes.count,
             )
@@ -190,17 +188,3 @@ def _own_stream(argument: Argument) -> int | None:
     assert argument.view is not None
     stream = argument.view.stream
     return 0 if stream == _LEGACY_STREAM else stream
-
-
-def _packed(argument: Argument) -> bytes:
-    element: ElementType | None = argument.specialization.element
-    if element is None or isinstance(element, PointerType):
-        return struct.pack("<Q", argument.value)
-    assert isinstance(element, DType)
-    if element.name in _FORMATS:
-        return struct.pack(_FORMATS[element.name], argument.value)
-    if element.is_floating():
-        narrow: bytes = element.numpy.type(argument.value).tobytes()
-        return narrow
-    size = element.itemsize
-    return (int(argument.value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")

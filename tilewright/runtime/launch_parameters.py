@@ -5,7 +5,6 @@ Plain classes: dataclasses take longer to make than a kernel to load from the di
 
 from __future__ import annotations
 
-import struct
 from typing import Any, TypeAlias
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "FloatParameter",
     "IntParameter",
     "LaunchParameter",
-    "pack_argument",
 ]
 
 
@@ -132,15 +130,3 @@ LaunchParameter: TypeAlias = (
     | ConstantParameter
     | DescriptorParameter
 )
-
-
-def pack_argument(parameter: LaunchParameter, value: float) -> bytes:
-    """Return the 8 bytes of a value in the argument block; an array is given as its address."""
-    match parameter:
-        case FloatParameter(bits=32):
-            return struct.pack("<fi", value, 0)
-        case FloatParameter():
-            return struct.pack("<d", value)
-        case ConstantParameter():
-            return b""
-    return (int(value) % 2**64).to_bytes(8, "little")

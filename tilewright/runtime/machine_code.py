@@ -7,23 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.codegen.loading import LoadedObject
-from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cache import read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.host import load_object
 from tilewright.runtime.kernel_code import KernelCode
-from tilewright.runtime.launch_parameters import (
-    AddressParameter,
-    FloatParameter,
-    IntParameter,
-    pack_argument,
-)
 from tilewright.runtime.launcher import accept_torch, bind_launcher
+from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.pool import run_packed
 from tilewright.runtime.request import Request
 
 __all__ = ["MachineCode", "find_kernel"]
+
+_SLOT_BYTES = 8
 
 
 class MachineCode(KernelCode):
@@ -72,7 +68,7 @@ class MachineCode(KernelCode):
         self.check(grid, arguments)
         run_packed(
             self._made[0].address(self.symbol),
-            b"".join(map(_packed, leaves(arguments))),
+            b"".join(parameter_bytes(leaf).ljust(_SLOT_BYTES, b"\0") for leaf in leaves(arguments)),
             grid,
             self.scratch_bytes,
             on_error=self._fail,
@@ -95,15 +91,3 @@ def find_kernel(request: Request) -> MachineCode | None:
     """Return the machine code of a request if it is in the disk cache."""
     entry = read_entry(request.cache_name)
     return None if entry is None else MachineCode(request, entry.header, entry.payload)
-
-
-def _packed(argument: Argument) -> bytes:
-    element = argument.specialization.element
-    if element is None or isinstance(element, PointerType):
-        return pack_argument(AddressParameter(), argument.value)
-    if not element.is_floating():
-        return pack_argument(IntParameter(64), argument.value)
-    if element.primitive_bitwidth >= 32:
-        return pack_argument(FloatParameter(element.primitive_bitwidth), argument.value)
-    half: bytes = element.numpy.type(argument.value).tobytes()
-    return half.ljust(8, b"\0")
