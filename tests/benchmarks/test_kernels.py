@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks.gpu_costs import compiled_rows  # noqa: E402
 from benchmarks.systems import KERNELS, TILEWRIGHT, TRITON, System, load  # noqa: E402 - needs torch
+from benchmarks.workloads.attention import AttentionBackward  # noqa: E402
 from benchmarks.workloads.philox import uniform  # noqa: E402
 from benchmarks.workloads.table import all_rows  # noqa: E402
 from tilewright.errors import TilewrightError  # noqa: E402
@@ -34,7 +35,17 @@ def test_compiled(workload):
     check(System(TILEWRIGHT), workload, workload.configs[:1])
 
 
-@EVERY_SMALL
+@pytest.mark.parametrize(
+    "workload",
+    [
+        # Of atomics on tiles each one is a step of its own.
+        pytest.param(
+            workload, marks=pytest.mark.slow if isinstance(workload, AttentionBackward) else []
+        )
+        for workload in SMALL
+    ],
+    ids=SMALL.values(),
+)
 def test_interpreted(workload):
     check(System(TILEWRIGHT).interpreting(), workload, workload.configs[:1])
 
