@@ -135,6 +135,30 @@ def test_breakpoint(monkeypatch):
     assert seen == [(f.first_line + 2, "4", __file__)]
 
 
+def test_a_debugger_sees_the_module_and_the_closure(monkeypatch):
+    captured = tl.constexpr(3)
+    seen = []
+
+    def hook():
+        frame = sys._getframe(1)
+        seen.append(eval("pytest, captured, x", frame.f_globals, frame.f_locals))
+
+    monkeypatch.setattr(sys, "breakpointhook", hook)
+
+    @kernel
+    def f(n):
+        x = n + captured
+        breakpoint()
+        return x
+
+    run_eager(f, 3)
+    run_eager(f, 4)
+    assert [(module, constant.value, int(str(x))) for module, constant, x in seen] == [
+        (pytest, 3, 6),
+        (pytest, 3, 7),
+    ]
+
+
 def test_a_traceback_shows_the_kernel():
     @kernel
     def inner(x):

@@ -83,7 +83,7 @@ def test_descriptors_made_of_arguments():
         np.testing.assert_array_equal(y[:, :70], x[:, :70])
         assert not y[:, 70:].any()
         with pytest.raises(
-            LaunchError, match=r"move_described: `x_ptr` is copied.* 0, 70 elements"
+            LaunchError, match=r"move_described: `x_ptr`: tensor descriptor: .* 0, 70 elements"
         ):
             move_described[3, 3](x, y, 45, 70, 70, BLOCK_M=16, BLOCK_N=32)
         move_described[0, 3](x, y, 45, 70, 70, BLOCK_M=16, BLOCK_N=32)

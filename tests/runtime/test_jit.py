@@ -119,12 +119,22 @@ def test_keywords_and_defaults():
     ("args", "keywords", "message"),
     [
         ((), {}, "add is missing the arguments `x_ptr`, `n`"),
-        ((1,), {}, "add is missing the argument `n`"),
+        (
+            (1,),
+            {},
+            r":1: add is missing the argument `n`\n(.*\n)*.*try: add\[grid\]\(x_ptr, n",
+        ),
         ((1, 2, 3, 4), {}, "add takes 3 arguments, but 4 were given by position"),
-        ((1, 2), {"num_warp": 3}, "`num_warp` is neither a parameter.*\n.*`num_warps`"),
-        ((1, 2), {"STEPS": 3}, "`STEPS` is neither a parameter.*\n.*`STEP`"),
+        ((1, 2), {"num_warp": 3}, "`num_warp` is neither a parameter(.|\n)*`num_warps`"),
+        ((1, 2), {"STEPS": 3}, "`STEPS` is neither a parameter(.|\n)*`STEP`"),
         ((1, 2), {"num_warps": "4"}, "`num_warps` is an int of at least 1"),
-        ((1, 2), {"num_warps": 0}, "`num_warps` is an int of at least 1"),
+        ((1, 2), {"num_warps": 0}, "`num_warps` is an int of at least 1.*\n.*def add"),
+        (
+            (1, 2),
+            {"num_warps": 3},
+            r"`num_warps` is a power of two, not 3(.|\n)*num_warps=2 or",
+        ),
+        ((1, 2), {"num_stages": -1}, "`num_stages` is an int of at least 0"),
     ],
 )
 def test_calls_that_do_not_match(args, keywords, message):

@@ -82,19 +82,32 @@ def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, 
 
 
 class _Globals(dict[str, Any]):
-    """What the rewritten function sees outside itself, by the rules for kernels."""
+    """What the rewritten function sees outside itself, by the rules for kernels.
+
+    Debuggers evaluate at a breakpoint what they are told to: they look behind `__getitem__`, where
+    all that the function's module has is stored.
+    """
 
     def __init__(self, definition: Definition) -> None:
-        super().__init__({RUNTIME: _Runtime, "__builtins__": builtins})
+        super().__init__()
+        self.own = {RUNTIME: _Runtime, "__builtins__": builtins}
         self.definition = definition
+        self.refresh()
 
-    def __missing__(self, name: str) -> Any:
-        return self.definition.captures.lookup(name)
+    def __getitem__(self, name: str) -> Any:
+        return self.own[name] if name in self.own else self.definition.captures.lookup(name)
+
+    def refresh(self) -> None:
+        """Take over what the module has by now."""
+        self.update(self.definition.captures.all)
+        self.update(self.own)
 
 
 def _runnable(function: Definition) -> FunctionType:
     known = function.runnable
-    if known is None:
+    if known is not None:
+        cast("_Globals", known.__globals__).refresh()
+    else:
         syntax = function.syntax
         module = rewrite_function(syntax.tree, syntax.liveness)
         code = compile(module, function.source.file, "exec", dont_inherit=True)

@@ -25,12 +25,14 @@ from tilewright.ops.numerics import Array
 from tilewright.ops.shape import Full, check_shape
 
 __all__ = [
-    "ALIGNMENT_BYTES", "MAX_DESCRIPTOR_RANK", "DescriptorGather", "DescriptorLoad", "DescriptorOp",
-    "DescriptorReduce", "DescriptorScatter", "DescriptorStore", "Padding",
+    "ALIGNMENT_BYTES", "MAX_DESCRIPTOR_RANK", "PAD_ROWS", "DescriptorGather", "DescriptorLoad",
+    "DescriptorOp", "DescriptorReduce", "DescriptorScatter", "DescriptorStore", "Padding",
+    "stride_mistake",
 ]  # fmt: skip
 
 MAX_DESCRIPTOR_RANK = 5
 ALIGNMENT_BYTES = 16
+PAD_ROWS = "allocate the rows wider and pass a view of them, or read the array through pointers"
 
 Arrays = tuple[Array, ...]
 
@@ -42,6 +44,16 @@ class Padding(enum.StrEnum):
 
     ZERO = "zero"
     NAN = "nan"
+
+
+def stride_mistake(axis: int, stride: int, element: DType) -> str:
+    """Return what is wrong with the stride of an axis in elements, "" if nothing is."""
+    if stride * element.itemsize % ALIGNMENT_BYTES == 0:
+        return ""
+    return (
+        f"the stride of axis {axis}, {stride} elements of {element}, is not a multiple of "
+        f"{ALIGNMENT_BYTES} bytes"
+    )
 
 
 class DescriptorOp(MachineOp, abstract=True):

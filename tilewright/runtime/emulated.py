@@ -198,7 +198,10 @@ class EmulatedKernel:
         }
         self._emulator = emulator.Emulator(self._ptx.ptx)
         self._tensor_maps = tensor_maps.TensorMaps(
-            self._ptx.tensor_maps, self.name, encode_for_emulator
+            self._ptx.tensor_maps,
+            self.name,
+            encode_for_emulator,
+            lambda: asked.function.location,
         )
 
     def __repr__(self) -> str:

@@ -46,6 +46,7 @@ class GpuCode(KernelCode):
             list(map(from_literal, header["tensor_maps"])),
             self.name,
             with_driver(self.gpu, self.name),
+            lambda: request.function.location,
         )
         self._attributes = Attributes(
             is_cooperative=self.options.launch_cooperative_grid, overlaps=header["overlaps"]

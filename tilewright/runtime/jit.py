@@ -278,12 +278,18 @@ class JITFunction(KernelFunction):
 
     def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options:
-            check_options(self.name, options, self.arg_names)
+            try:
+                check_options(self.name, options, self.arg_names)
+            except LaunchError as error:
+                error.at(self.location)
+                raise
         missing = [p.name for p, v in zip(self.params, values, strict=True) if v is MISSING]
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
             raise LaunchError(
-                f"{self.name} is missing the argument{'s'[: len(missing) - 1]} {names}"
+                f"{self.name} is missing the argument{'s'[: len(missing) - 1]} {names}",
+                location=self.location,
+                hint=f"{self.name}[grid]({', '.join(p.name for p in self.params)})",
             )
         self.check_globals()
 

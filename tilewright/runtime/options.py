@@ -44,7 +44,9 @@ DEFAULTS: dict[str, Any] = {
 
 # What ptxas takes as a limit: it needs some, and a thread has no more.
 _REGISTERS = range(16, 256)
-_POSITIVE = ("num_warps", "num_ctas", "num_stages")
+# The least of each; 0 and 1 stages are the same: loops that load nothing ahead.
+_LEAST = {"num_warps": 1, "num_ctas": 1, "num_stages": 0}
+_POWERS_OF_TWO = ("num_warps", "num_ctas")
 
 
 def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[str]) -> None:
@@ -57,11 +59,20 @@ def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[st
                 f"{kernel}: `{option}` is neither a parameter of the kernel nor a launch option",
                 hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in names) or 'none'}",
             )
-        if option in _POSITIVE and (not isinstance(value, int) or value < (option != "num_stages")):
-            least = "0" if option == "num_stages" else "1"
-            raise LaunchError(f"{kernel}: `{option}` is an int of at least {least}, not {value!r}")
+        if option in _LEAST and (not isinstance(value, int) or value < _LEAST[option]):
+            raise LaunchError(
+                f"{kernel}: `{option}` is an int of at least {_LEAST[option]}, not {value!r}",
+                hint=f"leave it out: the default is {DEFAULTS[option]}",
+            )
+        if option in _POWERS_OF_TWO and value & (value - 1):
+            below = 1 << (value.bit_length() - 1)
+            raise LaunchError(
+                f"{kernel}: `{option}` is a power of two, not {value}",
+                hint=f"{option}={below} or {option}={2 * below}",
+            )
         if option == "maxnreg" and value is not None and value not in _REGISTERS:
             raise LaunchError(
                 f"{kernel}: `maxnreg` is None or an int from {_REGISTERS.start} to "
-                f"{_REGISTERS.stop - 1}, not {value!r}"
+                f"{_REGISTERS.stop - 1}, not {value!r}",
+                hint="leave it out: then the assembler chooses",
             )

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import LaunchError
-from tilewright.ops.descriptor import ALIGNMENT_BYTES, MAX_DESCRIPTOR_RANK, Padding
+from tilewright.ops.descriptor import (
+    ALIGNMENT_BYTES,
+    MAX_DESCRIPTOR_RANK,
+    PAD_ROWS,
+    Padding,
+    stride_mistake,
+)
 from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.wrappers import TensorWrapper
 
@@ -141,14 +147,10 @@ def _check_layout(where: str, view: ArrayView, strides: Numbers) -> None:
             f"{where}: the last axis must be contiguous, its stride is {strides[-1]}",
             hint="pass a contiguous copy, or describe the transposed array",
         )
-    itemsize = view.dtype.itemsize
     for axis, stride in enumerate(strides[:-1]):
-        if stride * itemsize % ALIGNMENT_BYTES:
-            raise LaunchError(
-                f"{where}: the stride of axis {axis}, {stride} elements of {view.dtype}, is not a "
-                f"multiple of {ALIGNMENT_BYTES} bytes",
-                hint="pad the rows of the array: allocate it wider, and pass a view of it",
-            )
+        mistake = stride_mistake(axis, stride, view.dtype)
+        if mistake:
+            raise LaunchError(f"{where}: {mistake}", hint=PAD_ROWS)
 
 
 def _check_padding(where: str, view: ArrayView, padding: Any) -> None:

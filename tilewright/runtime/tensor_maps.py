@@ -13,9 +13,9 @@ from ctypes import c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
 from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import DTYPES, DType
-from tilewright.ops.descriptor import ALIGNMENT_BYTES
+from tilewright.ops.descriptor import ALIGNMENT_BYTES, PAD_ROWS, stride_mistake
 from tilewright.runtime.cuda import Device, driver
 
 __all__ = [
@@ -72,12 +72,20 @@ class MappedArray(NamedTuple):
 
 
 class TensorMaps:
-    """The tensor maps of a kernel: `encode` turns them into bytes, which are kept for a while."""
+    """The tensor maps of a kernel: `encode` turns them into bytes, which are kept for a while.
+
+    `locate` returns the place of the kernel, for errors.
+    """
 
     def __init__(
-        self, maps: Sequence[TensorMap], kernel: str, encode: Callable[[MappedArray], bytes]
+        self,
+        maps: Sequence[TensorMap],
+        kernel: str,
+        encode: Callable[[MappedArray], bytes],
+        locate: Callable[[], Location | None] = lambda: None,
     ) -> None:
         self.maps, self._kernel, self._encode = tuple(maps), kernel, encode
+        self._locate = locate
         self._known: dict[MappedArray, bytes] = {}
 
     def fit(self, values: Sequence[Any]) -> bool:
@@ -97,7 +105,11 @@ class TensorMaps:
         array = _located(tensor_map, values)
         known = self._known.get(array)
         if known is None:
-            _check(array, tensor_map, f"{self._kernel}: `{names[tensor_map.base]}`")
+            try:
+                _check(array, tensor_map, f"{self._kernel}: `{names[tensor_map.base]}`")
+            except LaunchError as error:
+                error.at(self._locate())
+                raise
             known = self._encode(array)
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
@@ -134,27 +146,28 @@ def swizzle_number(swizzle_bytes: int) -> int:
 
 def _check(array: MappedArray, tensor_map: TensorMap, where: str) -> None:
     """Raise `LaunchError` for an array that a GPU has no tensor map of."""
-    copied = f"{where} is copied in blocks"
+    described = f"{where}: tensor descriptor"
     if array.address % ALIGNMENT_BYTES:
         raise LaunchError(
-            f"{copied}, but its address, {array.address:#x}, is not a multiple of "
+            f"{described}: the address of the array, {array.address:#x}, is not a multiple of "
             f"{ALIGNMENT_BYTES} bytes",
             hint="pass the whole array, or a copy of the part",
         )
     if min(array.sizes) < 1:
         raise LaunchError(
-            f"{copied} by code for arrays that have elements, but its sizes are "
+            f"{described}: the code is for arrays that have elements, but the sizes are "
             f"{list(array.sizes[::-1])}",
             hint="let the values decide: `kernel[grid](...)`",
         )
     for axis, stride in enumerate(array.strides[::-1]):
         elements = stride // tensor_map.element.itemsize
-        if stride % ALIGNMENT_BYTES or not 0 <= stride < _LARGEST_STRIDE:
+        mistake = stride_mistake(axis, elements, tensor_map.element)
+        if mistake:
+            raise LaunchError(f"{described}: {mistake}", hint=PAD_ROWS)
+        if not 0 <= stride < _LARGEST_STRIDE:
             raise LaunchError(
-                f"{copied}, but the stride of axis {axis}, {elements} elements of "
-                f"{tensor_map.element}, is not a multiple of {ALIGNMENT_BYTES} bytes from 0 to "
-                "2**40",
-                hint="pad the rows of the array: allocate it wider, and pass a view of it",
+                f"{described}: the stride of axis {axis}, {stride} bytes, is not from 0 to 2**40",
+                hint="read the array through pointers",
             )
 
 

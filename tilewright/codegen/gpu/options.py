@@ -15,11 +15,12 @@ class GpuOptions:
 
     A program runs on one block of `num_warps` times `num_ctas` warps: the tiles that a cluster of
     `num_ctas` blocks would share are spread over the same number of threads. Loops keep up to
-    `num_stages` iterations of their loads in flight. A thread has at most `maxnreg` registers
-    (None: what the assembler chooses). With `launch_pdl` a kernel may start before the one ahead of
-    it on its stream has ended; with `launch_cooperative_grid` all its blocks run at the same time.
-    With `enable_fp_fusion` a product and the sum it goes into are rounded once. Without
-    `tensor_maps`, which the runtime decides, blocks of descriptors are copied element by element.
+    `num_stages` iterations of their loads in flight: with 0 and 1 none is ahead of its use. A
+    thread has at most `maxnreg` registers (None: what the assembler chooses). With `launch_pdl` a
+    kernel may start before the one ahead of it on its stream has ended; with
+    `launch_cooperative_grid` all its blocks run at the same time. With `enable_fp_fusion` a product
+    and the sum it goes into are rounded once. Without `tensor_maps`, which the runtime decides,
+    blocks of descriptors are copied element by element.
     """
 
     num_warps: int = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.frontend.builtin import builtin
 from tilewright.frontend.constexpr import unwrap
@@ -42,7 +42,12 @@ from tilewright.ops import (
     Predicate,
     Select,
 )
-from tilewright.ops.descriptor import ALIGNMENT_BYTES, MAX_DESCRIPTOR_RANK
+from tilewright.ops.descriptor import (
+    ALIGNMENT_BYTES,
+    MAX_DESCRIPTOR_RANK,
+    PAD_ROWS,
+    stride_mistake,
+)
 
 __all__ = ["TensorDescriptor", "TensorDescriptorType", "make_tensor_descriptor"]
 
@@ -66,7 +71,7 @@ class TensorDescriptorType:
     block_type: BlockType
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TensorDescriptor:
     """An array in memory (`shape`, `strides`), accessed in blocks of `block_shape`.
 
@@ -76,12 +81,19 @@ class TensorDescriptor:
     array load as 0, or NaN with the padding option `"nan"`; they are not stored.
     """
 
+    IN_PLACE_OF_A_TILE: ClassVar = (
+        "a descriptor is accessed by its methods: d.load([...]), d.store([...], value)"
+    )
+
     base: Tensor
     shape: tuple[Tensor, ...]
     strides: tuple[Tensor | int, ...]
     block_shape: tuple[int, ...]
     padding: Padding = Padding.ZERO
     round_f32_to_tf32: bool = False
+
+    def __repr__(self) -> str:
+        return f"<blocks {list(self.block_shape)} of {self.dtype}>"
 
     @property
     def dtype(self) -> DType:
@@ -260,12 +272,9 @@ def _check_alignment(made: TensorDescriptor) -> None:
     for axis, stride in enumerate(made.strides[:-1]):
         assert isinstance(stride, Tensor)
         known = constant_array(stride.value)
-        if known is not None and int(known) * made.dtype.itemsize % ALIGNMENT_BYTES:
-            fail(
-                f"{name}: the stride of axis {axis}, {int(known)} elements of {made.dtype}, is not "
-                f"{what}",
-                "pad the rows of the array, or read it through pointers",
-            )
+        mistake = known is not None and stride_mistake(axis, int(known), made.dtype)
+        if mistake:
+            fail(f"{name}: {mistake}", PAD_ROWS)
 
 
 # ---- using one -------------------------------------------------------------------------------

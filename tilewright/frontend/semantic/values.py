@@ -120,7 +120,10 @@ def as_tensor(x: Any, what: str) -> Tensor:
             "an argument that is None is a constant of the kernel: branch on `x is None`",
         )
     if not isinstance(result, Tensor):
-        fail(f"{what}: expected a number or a tile, got {type(result).__name__} {result!r}")
+        fail(
+            f"{what}: expected a number or a tile, got {type(result).__name__} {result!r}",
+            getattr(result, "IN_PLACE_OF_A_TILE", ""),
+        )
     return result
 
 
