@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["CopyMachine", "Descriptor", "GpuMachine"]
+__all__ = ["CopyMachine", "GpuMachine", "MatrixDescriptor"]
 
 
-class Descriptor(NamedTuple):
+class MatrixDescriptor(NamedTuple):
     """Says where a product of warpgroups finds a part of an operand in shared memory.
 
     The lower half is the word `base` plus `offset`, the upper half is `upper`. They are put

@@ -13,7 +13,7 @@ from typing import Protocol
 from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
-from tilewright.codegen.gpu.machine import CopyMachine, Descriptor
+from tilewright.codegen.gpu.machine import CopyMachine, MatrixDescriptor
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
@@ -52,8 +52,8 @@ class WarpgroupMachine(CopyMachine, Protocol):
         """Wait until at most so many groups run on; return the sums as they are then."""
 
     def start_product(
-        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | Descriptor,
-        b: Descriptor, sums: Sequence[str], *, transposed: tuple[bool, bool],
+        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | MatrixDescriptor,
+        b: MatrixDescriptor, sums: Sequence[str], *, transposed: tuple[bool, bool],
     ) -> list[str]:  # fmt: skip
         """Start a product of 64 rows, added to `sums` where there are any; return what will be."""
 
@@ -135,8 +135,8 @@ def multiply_by_warpgroups(
         words.hold(machine.hold_words)
     values = (op.b,) if from_registers else (op.a, op.b)
     tiles, put = _operands(puller, placement, machine, op, values, running)
-    b = _Descriptors(puller, tiles[-1], plan, axis=1)
-    a = None if from_registers else _Descriptors(puller, tiles[0], plan, axis=0)
+    b = _MatrixDescriptors(puller, tiles[-1], plan, axis=1)
+    a = None if from_registers else _MatrixDescriptors(puller, tiles[0], plan, axis=0)
     kind = "float" if plan.element not in {"i8", "u8"} else "i32"
     if streams:
         _stream(machine, plan, sums, words, b, kind, adds=adds, is_behind=running is None)
@@ -161,7 +161,7 @@ def _stream(
     plan: ProductShape,
     sums: list[str],
     a: Fragments,
-    b: _Descriptors,
+    b: _MatrixDescriptors,
     kind: str,
     *,
     adds: bool,
@@ -195,15 +195,15 @@ def _start(
     machine: WarpgroupMachine,
     plan: ProductShape,
     sums: list[str],
-    a: Fragments | _Descriptors,
-    b: _Descriptors,
+    a: Fragments | _MatrixDescriptors,
+    b: _MatrixDescriptors,
     k: int,
     *,
     adds: bool,
 ) -> None:
     """Start the instructions of the step from `k` on."""
     shape = _ROWS, plan.columns, plan.depth
-    transposed = isinstance(a, _Descriptors) and a.is_transposed, b.is_transposed
+    transposed = isinstance(a, _MatrixDescriptors) and a.is_transposed, b.is_transposed
     tiles = instruction_tiles(plan.accumulator, (_WARP_ROWS, plan.columns))
     for (row, column), registers in tiles.items():
         before = [sums[r] for r in registers] if adds or k else []
@@ -301,7 +301,7 @@ def hold_in_shared(
         del puller.tiles[value]
 
 
-class _Descriptors:
+class _MatrixDescriptors:
     """Descriptors of an operand's parts, each 64 rows or the columns of an instruction.
 
     PTX ISA, "Matrix-descriptor format" of wgmma: the address, the leading and the stride offset, in
@@ -325,8 +325,8 @@ class _Descriptors:
         base = self._base(tile.start, group, shift, count, step)
         self.base = self.code.assign(f"or i32 {base}, {lower}")
 
-    def __getitem__(self, corner: tuple[int, int]) -> Descriptor:
-        return Descriptor(self.base, self.memory.offset_bytes(*corner) >> 4, self.upper)
+    def __getitem__(self, corner: tuple[int, int]) -> MatrixDescriptor:
+        return MatrixDescriptor(self.base, self.memory.offset_bytes(*corner) >> 4, self.upper)
 
     def _base(self, start: str, warp: str, shift: int, count: int, step: int) -> str:
         code = self.code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.codegen.gpu.machine import Descriptor
+from tilewright.codegen.gpu.machine import MatrixDescriptor
 from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
 
 __all__ = ["AsynchronousInstructions"]
@@ -159,8 +159,8 @@ class AsynchronousInstructions(Assembly):
         return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
 
     def start_product(
-        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | Descriptor,
-        b: Descriptor, sums: Sequence[str], *, transposed: tuple[bool, bool],
+        self, shape: tuple[int, int, int], element: str, a: Sequence[str] | MatrixDescriptor,
+        b: MatrixDescriptor, sums: Sequence[str], *, transposed: tuple[bool, bool],
     ) -> list[str]:  # fmt: skip
         """Start a product of 64 rows; return the registers in which the sums will be.
 
@@ -173,16 +173,16 @@ class AsynchronousInstructions(Assembly):
         name = names.get(element, element)
         whole = element in {"i8", "u8"}
         kind, letter, result = ("i32", "r", "s32") if whole else ("float", "f", "f32")
-        words = [a.base] if isinstance(a, Descriptor) else list(a)
+        words = [a.base] if isinstance(a, MatrixDescriptor) else list(a)
         first, second = count, count + len(words)
         made = _descriptor("b", b, f"${second}")
-        if isinstance(a, Descriptor):
+        if isinstance(a, MatrixDescriptor):
             made, left = made + _descriptor("a", a, f"${first}"), "a"
         else:
             left = listed(first, len(words))
         scales = "" if whole else ", 1, 1"
         if name in {"f16", "bf16"}:
-            chosen = transposed if isinstance(a, Descriptor) else transposed[1:]
+            chosen = transposed if isinstance(a, MatrixDescriptor) else transposed[1:]
             scales += "".join(f", {int(flag)}" for flag in chosen)
         text = (
             "{\\0A.reg .pred p;\\0Asetp.ne.b32 p, " + str(int(bool(sums))) + f", 0;\\0A{made}"
@@ -196,7 +196,7 @@ class AsynchronousInstructions(Assembly):
         return self.assembly(text, constraints, arguments, kind, count, TOGETHER_WRITES)
 
 
-def _descriptor(name: str, descriptor: Descriptor, base: str) -> str:
+def _descriptor(name: str, descriptor: MatrixDescriptor, base: str) -> str:
     """Assembly that puts a descriptor into a register of this name."""
     lines = (
         f".reg .b64 {name};",
