@@ -122,4 +122,8 @@ def test_products_run_while_threads_work_on_others():
         "start", "1", "ex2", "start", "1", "stmatrix", "start", "1",
     ]  # fmt: skip
     assert ptx.count("wgmma.wait_group.sync.aligned 0") == 1  # where the iteration ends
+    # Threads meet before the shared operand is put, before it is read, and before the sums are.
+    assert (
+        len(re.findall(r"bar\.sync", ptx[ptx.index("wgmma.fence") : ptx.index("cp.reduce")])) == 3
+    )
     assert "ldmatrix" not in ptx  # the product that takes it transposed reads it from there

@@ -127,7 +127,7 @@ class ControlFlow:
                     self.carried.fetch(op.body.params[1:], slots)
                     self.blocks.write(op.body.ops)
                     self.carried.keep(op.results, op.body.yields, slots)
-                puller.shared.end_iteration()
+                puller.shared.end_iteration(copies=_stores(op))
                 copies.end()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
@@ -207,7 +207,7 @@ class ControlFlow:
             with self.blocks.scope():
                 self.blocks.write(op.body.ops)
                 self.carried.keep(op.results, op.body.yields, slots)
-            puller.shared.end_iteration()
+            puller.shared.end_iteration(copies=_stores(op))
             code.line(f"br label %{head}")
             code.place(done)
         self.carried.fetch(op.results, slots)

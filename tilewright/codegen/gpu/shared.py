@@ -9,7 +9,7 @@ what another thread of the program has stored before.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -123,11 +123,13 @@ class Shared:
             self.let_copies_read()
             self.barrier()
         limit = min(max(self.size_bytes, 2 * size, _SMALL_BYTES), self.machine.shared_limit)
-        span = self._first_gap(size, alignment)
+        span = _first_gap(size, alignment, self._taken())
         if span.end > limit:
-            self.let_copies_read()
-            self.barrier()
-            span = self._first_gap(size, alignment)
+            behind = _first_gap(size, alignment, [*self._held, *self._rings])
+            if behind.end < span.end:
+                self.let_copies_read()
+                self.barrier()
+                span = behind
         self._buffers[span] = Buffer(span, self.location)
         if span.end > max(self.machine.shared_limit, self.size_bytes):
             used = dict.fromkeys([*self._taken(), span])
@@ -140,13 +142,6 @@ class Shared:
     def _taken(self) -> list[Span]:
         """What is in use, or kept for a loop."""
         return [*self._pending.spans, *self._rings, *self.reads_by_copies]
-
-    def _first_gap(self, size: int, alignment: int) -> Span:
-        """Return the first bytes that are neither in use nor kept for a loop."""
-        taken = self._taken()
-        starts = (0, *sorted(-(-span.end // alignment) * alignment for span in taken))
-        gaps = (Span(start, size) for start in starts)
-        return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))
 
     @contextmanager
     def ring(self, size: int, alignment: int) -> Iterator[Span]:
@@ -252,11 +247,14 @@ class Shared:
         self.writes_by_copies |= copies
         self._copies_before |= copies
 
-    def end_iteration(self) -> None:
-        """End the body of the loop: what it touched may be touched again by the next iteration."""
+    def end_iteration(self, *, copies: bool) -> None:
+        """End the body of the loop: what it touched may be touched again by the next iteration.
+
+        With `copies`, threads meet there before they use shared memory.
+        """
         if conflict := _conflict(self._seen):
             self._finish_copies()
-        if conflict or self._pending.spans:
+        if conflict or (self._pending.spans and not copies):
             self.barrier()
 
     @contextmanager
@@ -278,6 +276,13 @@ class Shared:
         for end in ends:
             self._pending = self._pending.joined(end)
         self.reads_by_copies, self._copies_before = list(dict.fromkeys(read)), earlier
+
+
+def _first_gap(size: int, alignment: int, taken: Sequence[Span]) -> Span:
+    """Return the first bytes that are not taken."""
+    starts = (0, *sorted(-(-span.end // alignment) * alignment for span in taken))
+    gaps = (Span(start, size) for start in starts)
+    return next(gap for gap in gaps if not any(_overlap(gap, other) for other in taken))
 
 
 def _overlap(a: Span, b: Span) -> bool:
