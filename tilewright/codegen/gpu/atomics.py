@@ -53,7 +53,8 @@ class AtomicMachine(GpuMachine, Protocol):
     ) -> str:
         """Write an update; return what was there before, "" unless it `returns` that.
 
-        `order` is the memory semantics and their scope. Each operand is the words of neighbours.
+        `order` is the memory semantics and their scope. Each operand is the words, of `bits`, of
+        neighbours.
         Where the flag does not hold, nothing is done and 0 is returned.
         """
 

@@ -19,7 +19,6 @@ class AsynchronousInstructions(Assembly):
     # -- copies to shared memory ------------------------------------------------------------------
 
     def copy_to_shared(self, to: str, origin: str, size_bytes: int, flag: str | None) -> None:
-        """Start a copy from the user's memory; zeros arrive where the flag does not hold."""
         level = "cg" if size_bytes == _CACHED_BYTES else "ca"
         name = f"llvm.nvvm.cp.async.{level}.shared.global.{size_bytes}"
         arguments = f"ptr addrspace(3) {to}, ptr addrspace(1) {origin}"
@@ -30,18 +29,12 @@ class AsynchronousInstructions(Assembly):
         self.code.call("void", f"{name}.s", f"{arguments}, i32 {size}")
 
     def commit_copies(self) -> None:
-        """End a group of copies."""
         self.code.call("void", "llvm.nvvm.cp.async.commit.group", "")
 
     def wait_for_copies(self, running: int) -> None:
-        """Wait until at most so many groups of this thread's copies have not arrived."""
         self.code.call("void", "llvm.nvvm.cp.async.wait.group", f"i32 immarg {running}")
 
     def fence_async_proxy(self, *, everywhere: bool = False) -> None:
-        """Let what this thread has written to shared memory be seen by asynchronous readers.
-
-        `everywhere` means the user's memory, too.
-        """
         where = "" if everywhere else ".shared_cta"
         self.code.call("void", f"llvm.nvvm.fence.proxy.async{where}", "")
 
@@ -119,7 +112,6 @@ class AsynchronousInstructions(Assembly):
         self.code.call("void", "llvm.nvvm.cp.async.bulk.commit.group", "")
 
     def wait_for_stores(self, *, only_reads: bool) -> None:
-        """Wait until this thread's copies have read shared memory, or have been written, too."""
         what = ".read" if only_reads else ""
         self.code.call("void", f"llvm.nvvm.cp.async.bulk.wait.group{what}", "i32 immarg 0")
 
@@ -141,11 +133,9 @@ class AsynchronousInstructions(Assembly):
         return []
 
     def commit_products(self) -> None:
-        """End a group of products."""
         self.code.call("void", "llvm.nvvm.wgmma.commit_group.sync.aligned", "")
 
     def wait_for_products(self, running: int, sums: Sequence[str], kind: str) -> list[str]:
-        """Wait until at most so many groups run on; return the sums as they are then."""
         if sums:
             return self._pass_through(f"wgmma.wait_group.sync.aligned {running};", sums, kind)
         self.code.call("void", "llvm.nvvm.wgmma.wait_group.sync.aligned", f"i64 immarg {running}")

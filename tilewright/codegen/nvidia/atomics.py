@@ -19,7 +19,6 @@ class AtomicInstructions(Assembly):
     target: NvidiaTarget
 
     def atomic_name(self, kind: str, element: str, bits: int) -> str:
-        """Return the name of an update of elements, "" where there is no instruction."""
         if kind == "xchg":
             return f"exch.b{bits}" if bits >= 32 else ""
         if element in {"fp16", "fp32", "fp64", "bf16"}:
@@ -35,7 +34,6 @@ class AtomicInstructions(Assembly):
         return f"{kind}.b{bits}"
 
     def vector_of_atomics(self, name: str, count: int) -> str:
-        """Return the name of an update of `count` neighbours at once."""
         operation, _, kind = name.rpartition(".")
         if kind == "f32":
             return f"{operation}.v{count}.f32" if count > 1 else name
@@ -53,12 +51,6 @@ class AtomicInstructions(Assembly):
         *,
         returns: bool,
     ) -> str:
-        """Write an update; return what was there before, "" unless it `returns` that.
-
-        `order` is the memory semantics and their scope. `operands` are words of `bits`; where an
-        instruction has several neighbours, each operand is a list of words. Where the flag does not
-        hold, nothing is done and 0 is returned.
-        """
         letter, kind = _LETTERS[bits], f"i{bits}"
         returns = returns or name.startswith(("exch", "cas"))  # there are no others of these
         words = [word for operand in operands for word in operand]

@@ -16,12 +16,10 @@ class DiagnosticInstructions:
     code: Code
 
     def any_thread(self, flag: str) -> str:
-        """Let all threads of the block meet; return whether a flag is set in one of them."""
         name = "llvm.nvvm.barrier.cta.red.or.aligned.all"
         return self.code.call("i1", name, f"i32 0, i1 {flag}")
 
     def print_line(self, line: str, arguments: Sequence[str]) -> None:
-        """Print a line in the format of C, from this thread."""
         code = self.code
         text = constant_line(code, line, "addrspace(1) ")
         kinds = [argument.split()[0] for argument in arguments]
