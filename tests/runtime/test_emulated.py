@@ -133,7 +133,7 @@ def test_an_access_outside_names_the_array():
 def test_a_read_only_array_is_not_written():
     x, out = np.zeros(64, np.float32), np.zeros(64, np.float32)
     out.flags.writeable = False
-    with tw.emulate(), pytest.raises(LaunchError, match="read-only `out_ptr`"):
+    with tw.emulate(), pytest.raises(LaunchError, match="`out_ptr` is read-only"):
         launch(x, out)
 
 

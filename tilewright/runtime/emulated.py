@@ -20,9 +20,10 @@ from tilewright import env
 from tilewright.codegen.gpu.failure import FAILURE
 from tilewright.errors import LaunchError, TilewrightError
 from tilewright.ir.types import PointerType
-from tilewright.runtime.arguments import Argument, leaves, require_memory
+from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.kernel_code import check_arguments
 from tilewright.runtime.metadata import make_metadata
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
@@ -190,6 +191,7 @@ class EmulatedKernel:
         function, self._ptx = build.with_room(
             asked, lambda: gpu_build.write_ptx(asked, target, chosen)
         )
+        self._effects = build.effects(asked, function)
         self.num_warps = self._ptx.num_warps
         self.asm = {
             "tir": printer.to_text(function),
@@ -261,8 +263,7 @@ class EmulatedKernel:
     def launch(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         """Run all programs of a grid as `run` does, but raise every error."""
         passed = list(leaves(arguments))
-        for argument in passed:
-            require_memory(argument)
+        check_arguments(grid, arguments, self._effects["written"], self._effects["accessed"])
         if not all(grid):
             return
         names, values = [a.name for a in passed], [a.value for a in passed]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LaunchError, Location
@@ -13,7 +13,7 @@ from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launch_parameters import LaunchParameter
 from tilewright.runtime.request import Request
 
-__all__ = ["KernelCode", "location_of"]
+__all__ = ["KernelCode", "check_arguments", "location_of"]
 
 
 class KernelCode(ABC):
@@ -73,22 +73,32 @@ class KernelCode(ABC):
         self.run(grid, arguments)
 
     def check(self, grid: Extents, arguments: Sequence[Argument]) -> None:
-        """Raise `LaunchError` for arguments that the kernel must not get.
-
-        That is a read-only array that it writes to, or nothing in place of an array that it surely
-        accesses.
-        """
-        for argument in leaves(arguments):
-            require_memory(argument)
-            if argument.value == 0 and argument.name in self._accessed and all(grid):
-                raise null_access(argument, location_of(self._accessed[argument.name]))
-            if argument.name.partition("[")[0] in self.written:
-                _require_writable(argument)
+        """Raise `LaunchError` for arguments that the kernel must not get."""
+        check_arguments(grid, arguments, self.written, self._accessed)
 
     def failed(self, number: int) -> LaunchError:
         """Return the error about the assertion that fails; the first one has number 1."""
         text, place = self._assertions[number - 1]
         return LaunchError(f"device-side assert: {text}", location=location_of(place))
+
+
+def check_arguments(
+    grid: Extents,
+    arguments: Sequence[Argument],
+    written: Collection[str],
+    accessed: Mapping[str, dict[str, Any] | None],
+) -> None:
+    """Raise `LaunchError` for arguments that a kernel must not get.
+
+    That is a read-only array that it writes to, or nothing in place of an array that it surely
+    accesses; both are known by name, the second with the place of the access.
+    """
+    for argument in leaves(arguments):
+        require_memory(argument)
+        if argument.value == 0 and argument.name in accessed and all(grid):
+            raise null_access(argument, location_of(accessed[argument.name]))
+        if argument.name.partition("[")[0] in written:
+            _require_writable(argument)
 
 
 def location_of(fields: Mapping[str, Any] | None) -> Location | None:
