@@ -188,7 +188,7 @@ def test_arrays_without_elements_have_code_without_maps(matrix, fake_driver):
         assert (y.numbers[13:] == -1).all()
         assert not y.numbers[:13, :16].any()
     assert fake_driver.calls.count("cuModuleLoadDataEx") == 4
-    with pytest.raises(LaunchError, match=r"that have elements, but its sizes are \[13, -5\]"):
+    with pytest.raises(LaunchError, match=r"that have elements, but the sizes are \[13, -5\]"):
         compiled[1, 1](x, y, 13, -5, 64, 16)
 
 
@@ -197,7 +197,7 @@ def test_strides_that_are_refused_and_empty_grids_that_are_not(matrix, fake_driv
     copy[1, 1](x, y, 13, 50, 64, BLOCK=16)
     fake_driver.launches.clear()
     for _ in range(2):
-        with pytest.raises(LaunchError, match=r"`x_ptr` .* stride of axis 0, 50 elements of fp32"):
+        with pytest.raises(LaunchError, match=r"`x_ptr`.* stride of axis 0, 50 elements of fp32"):
             copy[1, 1](x, y, 13, 50, 50, BLOCK=16)
         copy[0, 1](x, y, 0, 50, 64, BLOCK=16)
     assert not fake_driver.launches

@@ -130,6 +130,7 @@ def assembly_on_cpu(x_ptr):
     tl.store(x_ptr, tl.inline_asm_elementwise("", "=r,r", [x], tl.int32, is_pure=True, pack=1))
 
 
+@pytest.mark.cpu_only
 def test_other_targets_say_that_they_have_no_assembly(launch):
     with pytest.raises(Unsupported, match="inline assembly"):
         launch(assembly_on_cpu, (1,), np.zeros(1, np.int32))
@@ -140,6 +141,7 @@ def timer_kernel(x_ptr):
     tl.store(x_ptr, tl.extra.cuda.globaltimer())
 
 
+@pytest.mark.cpu_only
 def test_other_targets_have_no_numbers_of_the_hardware(launch):
     with pytest.raises(Unsupported, match="globaltimer"):
         launch(timer_kernel, (1,), np.zeros(1, np.int64))
