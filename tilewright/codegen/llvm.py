@@ -28,7 +28,9 @@ __all__ = [
     "host",
     "load_object",
     "module_header",
+    "optimize_module",
     "optimized_ir",
+    "parse_module",
     "version",
 ]
 
@@ -113,11 +115,11 @@ def _optimized(
     context = llvm.create_context()
     try:
         with (
-            _parse(text, context) as module,
+            parse_module(text, context) as module,
             _target_machine(host, level) as machine,
         ):
             if level > 1:
-                _optimize(module, machine, level)
+                optimize_module(module, machine, level)
             yield machine, module
     finally:
         context.close()
@@ -129,7 +131,8 @@ def _target_machine(host: Host, level: int) -> llvm.TargetMachine:
     )
 
 
-def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
+def parse_module(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
+    """Return generated IR as a module of a context; `InternalError` where LLVM refuses it."""
     try:
         module = llvm.parse_assembly(text, context)
         module.verify()
@@ -139,7 +142,8 @@ def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
     return module
 
 
-def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+def optimize_module(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+    """Run LLVM's passes for a machine on a module."""
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     # The code generator writes its vectors itself; a second opinion costs compile time.
     options.loop_vectorization = False

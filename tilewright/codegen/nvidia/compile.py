@@ -17,12 +17,13 @@ from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.shared import Buffer, Span
 from tilewright.codegen.gpu.tensor_copy import BARRIERS, is_tensor_copy
 from tilewright.codegen.gpu.tensor_map import TensorMap
+from tilewright.codegen.llvm import optimize_module, parse_module
 from tilewright.codegen.nvidia.arithmetic import PTX_RULES
 from tilewright.codegen.nvidia.assembly import ATTRIBUTES
 from tilewright.codegen.nvidia.instructions import PtxMachine
 from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.uses import Uses
-from tilewright.errors import InternalError, Location, Unsupported
+from tilewright.errors import Location, Unsupported
 from tilewright.ir.core import Function
 from tilewright.passes.axis_info import analyze_axes
 from tilewright.passes.pipeline import prepare_for_gpu
@@ -32,6 +33,7 @@ __all__ = ["PtxKernel", "generate", "prepare"]
 
 _DEFAULTS = GpuOptions()
 _MOST_WARPS = 32
+_LEVEL = 3  # of LLVM's optimiser
 _TENSOR_MAP_BYTES = 128
 
 
@@ -231,7 +233,7 @@ def _initialize() -> None:
 def _target_machine(target: NvidiaTarget) -> llvm.TargetMachine:
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.architecture, features=target.ptx_feature, opt=3
+        cpu=target.architecture, features=target.ptx_feature, opt=_LEVEL
     )
 
 
@@ -249,35 +251,8 @@ def _ptx(text: str, target: NvidiaTarget) -> str:
     """
     context = llvm.create_context()
     try:
-        with _parse(text, context) as module, _target_machine(target) as machine:
-            _optimize(module, machine)
+        with parse_module(text, context) as module, _target_machine(target) as machine:
+            optimize_module(module, machine, _LEVEL)
             return str(machine.emit_assembly(module))
     finally:
         context.close()
-
-
-def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
-    try:
-        module = llvm.parse_assembly(text, context)
-        module.verify()
-    except RuntimeError as error:
-        message = str(error).strip()
-        raise InternalError(f"LLVM does not accept the generated IR: {message}") from error
-    return module
-
-
-def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    manager = builder.getModulePassManager()
-    try:
-        manager.run(module, builder)
-    finally:
-        # llvmlite's own release of the pass manager is hidden by Python's method resolution.
-        llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(manager)
-        manager.detach()
-        builder.close()
-        options.close()
