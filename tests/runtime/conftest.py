@@ -15,7 +15,7 @@ def fake_driver(monkeypatch):
     fake = FakeDriver()
     monkeypatch.setattr(cuda._State, "driver", cuda.Driver(fake))
     monkeypatch.setattr(cuda._State, "devices", {})
-    monkeypatch.setattr(gpu_launcher._State, "shared", None)
+    monkeypatch.setattr(gpu_launcher._shared, "made", None)
     monkeypatch.setattr(gpu_build, "find_ptxas", lambda: None)
     return fake
 
@@ -26,8 +26,8 @@ def fake_torch(monkeypatch, fake_driver):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", fake)
         yield fake
-    if launcher._State.shared is not None:
-        launcher._State.shared.fill()
+    if launcher._shared.made is not None:
+        launcher._shared.made.fill()
 
 
 @pytest.fixture

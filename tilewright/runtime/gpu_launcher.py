@@ -7,9 +7,7 @@ GPU. Any other array, and tensors of a PyTorch without DLPack's C functions, are
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.launch_parameters import ArrayParameter, LaunchParameter
 from tilewright.runtime.launcher_shared import (
     Launcher,
+    OncePerProcess,
     Program,
     SharedCode,
     bind_program,
@@ -197,30 +196,11 @@ def _torch_entries() -> dict[int, int]:
     }
 
 
-class _State:
-    """The one code of this process."""
-
-    lock = threading.Lock()
-    shared: _Shared | None = None
-
-
-def _shared() -> _Shared:
-    if _State.shared is None:
-        with _State.lock:
-            if _State.shared is None:
-                _State.shared = _Shared()
-    return _State.shared
+_shared = OncePerProcess(_Shared)
 
 
 def accept_torch() -> None:
     """Let launchers that were made before PyTorch was imported accept its tensors."""
-    if _State.shared is not None:
-        _State.shared.accept_torch()
-
-
-def _after_fork_in_child() -> None:
-    _State.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    made = _shared.made
+    if made is not None:
+        made.accept_torch()

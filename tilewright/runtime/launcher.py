@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +26,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.launch_parameters import ArrayParameter, LaunchParameter
 from tilewright.runtime.launcher_shared import (
     Launcher,
+    OncePerProcess,
     Program,
     SharedCode,
     bind_program,
@@ -83,8 +82,9 @@ def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
 
 def accept_torch() -> None:
     """Let launchers that were made before PyTorch was imported accept its tensors."""
-    if _State.shared is not None:
-        _State.shared.accept_torch()
+    made = _shared.made
+    if made is not None:
+        made.accept_torch()
 
 
 class _Shared(SharedCode):
@@ -120,27 +120,7 @@ class _Shared(SharedCode):
         self.enter_objects(entries)
 
 
-class _State:
-    """The one code of this process."""
-
-    lock = threading.Lock()
-    shared: _Shared | None = None
-
-
-def _shared() -> _Shared:
-    if _State.shared is None:
-        with _State.lock:
-            if _State.shared is None:
-                _State.shared = _Shared()
-    return _State.shared
-
-
-def _after_fork_in_child() -> None:
-    _State.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_shared = OncePerProcess(_Shared)
 
 
 def _torch_dtype(name: str) -> object:

@@ -7,10 +7,12 @@ kernel's: a kernel costs no machine code besides its own.
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.codegen.loading import LoadedObject
 from tilewright.ir.types import DTYPES
@@ -47,9 +49,12 @@ else:
     llvm = Deferred("tilewright.codegen.llvm")
     launcher_code = Deferred("tilewright.runtime.launcher_code")
 
+_T = TypeVar("_T")
+
 __all__ = [
     "TABLE_SIZE",
     "Launcher",
+    "OncePerProcess",
     "Program",
     "SharedCode",
     "bind_program",
@@ -330,3 +335,24 @@ def _one_digit_tag() -> int:
 
 # Of one positive digit, and not.
 _INTS = (1, 5, 2**30 - 1, 0, -1, -(2**30 - 1), 2**30, 2**60)
+
+
+class OncePerProcess(Generic[_T]):
+    """What is made when it is first asked for, by one thread; `made` is None before."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._unlock()
+        self.made: _T | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._unlock)
+
+    def __call__(self) -> _T:
+        if self.made is None:
+            with self._lock:
+                if self.made is None:
+                    self.made = self._make()
+        return self.made
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
