@@ -73,6 +73,7 @@ from tilewright.language.elementwise import (
     add,
     clamp,
     dot,
+    dot_scaled,
     logical_and,
     logical_or,
     maximum,
@@ -215,6 +216,7 @@ __all__ = [
     "device_print",
     "div_rn",
     "dot",
+    "dot_scaled",
     "dtype",
     "erf",
     "exp",
@@ -324,7 +326,6 @@ __all__ = [
 
 _ABSENT = {
     "async_task": "leave it out: it changes no result",
-    "dot_scaled": "multiply the operands by their scales and use `tl.dot`",
     "map_elementwise": "write the function on tiles, with `tl.where` in place of branches",
 }
 

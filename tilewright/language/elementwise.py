@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.builtin import builtin
-from tilewright.frontend.semantic import PropagateNan, arithmetic, comparison, products
+from tilewright.frontend.semantic import (
+    PropagateNan,
+    arithmetic,
+    comparison,
+    products,
+    scaled_products,
+)
 from tilewright.frontend.semantic.values import as_tensor, is_number, to_flag
 from tilewright.frontend.tensor import Tensor, tensor_member
+from tilewright.language.dtypes import float32
 
 __all__ = [
-    "add", "clamp", "dot", "logical_and", "logical_or", "maximum", "minimum", "mul", "sub",
-    "where",
+    "add", "clamp", "dot", "dot_scaled", "logical_and", "logical_or", "maximum", "minimum", "mul",
+    "sub", "where",
 ]  # fmt: skip
 
 
@@ -155,3 +162,40 @@ def dot(
     return products.dot(
         input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype
     )
+
+
+@builtin
+def dot_scaled(
+    lhs: Any,
+    lhs_scale: Any,
+    lhs_format: str,
+    rhs: Any,
+    rhs_scale: Any,
+    rhs_format: str,
+    acc: Any = None,
+    fast_math: bool = False,
+    lhs_k_pack: bool = True,
+    rhs_k_pack: bool = True,
+    out_dtype: Any = float32,
+) -> Tensor:
+    """Return the matrix product `lhs @ rhs + acc` of numbers that share scales in groups along k.
+
+    `lhs` is (..., m, k), `rhs` (..., k, n). A format is `e4m3` or `e5m2` (fp8, also as uint8),
+    `bf16` or `fp16` (also as uint16), or `e2m1`: uint8 with two numbers in each byte, the lower
+    bits first, which are neighbours in k or, with `lhs_k_pack=False` (`rhs_k_pack=False`), in m
+    (n). `lhs_scale` is (..., m, groups), `rhs_scale` (..., n, groups), where `groups` divides k:
+    exponents in uint8 (2^(x - 127), NaN for 255), or float8e4nv; None stands for 1. An operand
+    times its scale is rounded to bf16, or to fp16 if one of the formats is; sums are fp32, and
+    rounded to `out_dtype`, the type of `acc`. `fast_math` allows targets to ignore that a scale is
+    NaN; none does.
+
+    >>> ones = tl.full((2, 16), 0x22, tl.uint8)  # each byte is two numbers 1.0
+    >>> scale = tl.full((2, 1), 128, tl.uint8)  # 2.0
+    >>> tl.dot_scaled(ones, scale, "e2m1", ones.T, scale, "e2m1")
+    tensor([[128., 128.],
+            [128., 128.]], fp32[2, 2])
+    """
+    to_flag(fast_math, "dot_scaled: fast_math")
+    left = scaled_products.ScaledOperand("lhs", lhs, lhs_scale, lhs_format, lhs_k_pack)
+    right = scaled_products.ScaledOperand("rhs", rhs, rhs_scale, rhs_format, rhs_k_pack)
+    return scaled_products.dot_scaled(left, right, acc, out_dtype)
