@@ -12,6 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 
 __all__ = [
+    "AliasConflict",
     "CompileError",
     "CompileTimeAssertionFailure",
     "InternalError",
@@ -107,6 +108,10 @@ class LaunchError(TilewrightError):
 
 class Unsupported(TilewrightError):
     """The kernel is right, but this target cannot run it."""
+
+
+class AliasConflict(TilewrightError, ImportError):
+    """`triton` cannot be Tilewright in this process: Triton itself has been imported."""
 
 
 class InternalError(TilewrightError):

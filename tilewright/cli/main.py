@@ -8,9 +8,17 @@ import sys
 from collections.abc import Sequence
 
 from tilewright.cli import check
+from tilewright.cli.script import become_program
 from tilewright.errors import TilewrightError
 
 __all__ = ["main"]
+
+_DESCRIPTION = """\
+Tools around kernels.
+
+`tilewright FILE ARGUMENTS...` and `tilewright -m MODULE ARGUMENTS...` run a program in which
+`import triton` gives Tilewright; everything else is as `python` would run it.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,10 +26,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns its exit status.
     """
-    parser = argparse.ArgumentParser(prog="tilewright", description="Tools around kernels.")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="tilewright",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check.add_parser(commands)
-    options = parser.parse_args(arguments)
+    if _is_program(given):
+        return become_program(given)
+    options = parser.parse_args(given)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -32,3 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _is_program(given: Sequence[str]) -> bool:
+    """Whether the arguments are a program to run, not a command: `-m module`, or a file."""
+    if not given:
+        return False
+    return (given[0] == "-m" and len(given) > 1) or (
+        not given[0].startswith("-") and (given[0].endswith(".py") or os.sep in given[0])
+    )

@@ -9,7 +9,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["run_script"]
+from tilewright import alias
+
+__all__ = ["become_program", "run_script"]
+
+
+def become_program(arguments: Sequence[str]) -> int:
+    """Run `file arguments...` or `-m module arguments...` as `python` would, with the alias first.
+
+    Returns the exit status where the program does not end the process itself.
+    """
+    is_module = arguments[0] == "-m"
+    name, *_ = rest = arguments[1:] if is_module else arguments
+    if not sys.flags.safe_path:
+        # What Python put there is where the command lies.
+        sys.path[0] = str(Path.cwd() if is_module else Path(name).resolve().parent)
+    sys.argv = list(rest)
+    alias.install()
+    try:
+        if is_module:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(name, run_name="__main__")
+    except Exception as error:  # noqa: BLE001 - the user's program may raise anything
+        frames = _without_ours(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
+        return 1
+    return 0
 
 
 def run_script(file: Path, arguments: Sequence[str]) -> str:

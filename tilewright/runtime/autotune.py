@@ -18,6 +18,7 @@ from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
 from tilewright.runtime.dispatch import Grid
 from tilewright.runtime.heuristics import DecoratedDebug, kernel_below
+from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.readable import ReadableErrors
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Autotuner", "autotune"]
 
 
-class Autotuner:
+class Autotuner(KernelInterface):
     """A kernel that picks its configuration; see `autotune`.
 
     `cache` has the chosen configuration of each key, `best_config` that of the last launch,

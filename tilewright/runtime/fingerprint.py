@@ -15,7 +15,7 @@ __all__ = ["build_fingerprint", "cached_object", "gpu_build_fingerprint"]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 # Nothing that is kept on disk is made by these; or nothing for the CPU, or nothing for GPUs.
-_NOT_COMPILING = {"__pycache__", "emulator"}
+_NOT_COMPILING = {"__pycache__", "alias", "cli", "emulator"}
 _FOR_GPUS = frozenset({"layout", "gpu", "nvidia"})
 _FOR_THE_CPU = frozenset({"cpu"})
 

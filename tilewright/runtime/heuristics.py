@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import LaunchError
 from tilewright.runtime.dispatch import Grid
 from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DecoratedDebug", "Heuristics", "heuristics", "kernel_below"]
 
 
-class Heuristics:
+class Heuristics(KernelInterface):
     """A kernel some of whose parameters are computed; see `heuristics`."""
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[..., Any]]) -> None:

@@ -26,6 +26,7 @@ from tilewright.runtime.emulated import (
     remembers,
 )
 from tilewright.runtime.interpreted import run_interpreted
+from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.runtime.options import check_options
 from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.report import tell
@@ -53,7 +54,7 @@ _RECENT = 4
 _GRIDS = 256
 
 
-class JITFunction(KernelFunction):
+class JITFunction(KernelFunction, KernelInterface):
     """A kernel: `kernel[grid](*arguments, **options)` runs it for every program of a grid.
 
     The grid is an int, a tuple of 1 to 3 ints, or a function from the arguments (a dictionary) to

@@ -1,0 +1,293 @@
+"""`triton` as another name of Tilewright: in this process, in its children, and taken back."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import pkgutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright import alias
+from tilewright.errors import AliasConflict, UnknownName
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# What packages and PyTorch import from Triton, and where it is ours.
+SAME = [
+    ("triton.jit", tw.jit),
+    ("triton.Config", tw.Config),
+    ("triton.autotune", tw.autotune),
+    ("triton.heuristics", tw.heuristics),
+    ("triton.cdiv", tw.cdiv),
+    ("triton.language", tl),
+    ("triton.language.core", tl.core),
+    ("triton.language.core.dtype", tl.dtype),
+    ("triton.language.math", tl.math),
+    ("triton.language.math.tanh", tl.tanh),
+    ("triton.language.standard", tl.standard),
+    ("triton.language.extra.libdevice", tl.extra.libdevice),
+    ("triton.language.extra.cuda.libdevice", tl.extra.cuda.libdevice),
+    ("triton.testing", tw.testing),
+    ("triton.tools.tensor_descriptor", tw.tools.tensor_descriptor),
+    ("triton.runtime.jit.JITFunction", tw.JITFunction),
+    ("triton.runtime.JITFunction", tw.JITFunction),
+    ("triton.runtime.autotuner.Autotuner", tw.Autotuner),
+    ("triton.runtime.autotuner.OutOfResources", tw.Unsupported),
+    ("triton.runtime.errors.OutOfResources", tw.Unsupported),
+    ("triton.compiler.errors.CompilationError", tw.CompileError),
+    ("triton.compiler.CompilationError", tw.CompileError),
+]
+
+PROGRAM = """\
+import os, sys
+import numpy as np
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, 2 * tl.load(x_ptr + i))
+
+def doubled(n):
+    x = np.arange(n, dtype=np.float32)
+    double[(1,)](x, BLOCK=n)
+    return float(x.sum()), triton.__version__
+
+if __name__ == "__main__":
+    print(__file__, sys.argv[1:], os.path.samefile(sys.path[1], os.path.dirname(__file__)))
+    print(doubled(8))
+"""
+
+IN_CHILDREN = (
+    PROGRAM
+    + """
+    import multiprocessing, subprocess
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.apply(doubled, (4,)))
+    code = "import triton, tilewright; print(triton.jit is tilewright.jit, triton.__version__)"
+    print(subprocess.check_output([sys.executable, "-c", code], cwd="/", text=True).strip())
+"""
+)
+
+
+@pytest.fixture
+def installed():
+    alias.install()
+    yield importlib.import_module("triton")
+    alias.uninstall()
+
+
+@pytest.fixture(autouse=True)
+def put_back(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def resolve(path):
+    """The object at a dotted path, every module in it imported as programs do."""
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[end:]:
+            found = getattr(found, name)
+        return found
+    raise AssertionError(path)
+
+
+def run(*arguments, cwd):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment["PYTHONPATH"] = str(ROOT)
+    result = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(("path", "ours"), SAME, ids=[path for path, _ in SAME])
+def test_names_are_the_same_objects(installed, path, ours):
+    assert resolve(path) is ours
+
+
+def test_every_module_lists_what_it_has(installed):
+    for info in pkgutil.walk_packages(installed.__path__, "triton."):
+        module = importlib.import_module(info.name)
+        assert module.__doc__, info.name
+        assert all(hasattr(module, name) for name in module.__all__), info.name
+
+
+def test_modules_of_ours_are_loaded_once(installed):
+    for info in pkgutil.walk_packages(tl.__path__, "tilewright.language."):
+        theirs = importlib.import_module(info.name.replace("tilewright", "triton", 1))
+        assert theirs is importlib.import_module(info.name)
+
+
+def test_what_is_known_of_it_without_importing_it():
+    alias.install()
+    assert importlib.util.find_spec("triton").origin.startswith(alias.PATH)
+    assert importlib.metadata.version("triton") == importlib.import_module("triton").__version__
+    alias.uninstall()
+
+
+def test_the_version_parses_and_says_who_answers(installed):
+    assert tuple(int(part) for part in installed.__version__.split(".")[:2]) >= (3, 6)
+    assert "tilewright" in installed.__version__
+
+
+def test_uninstalling_leaves_nothing():
+    before = list(sys.path), os.environ.get("PYTHONPATH"), {n for n in sys.modules if "triton" in n}
+    alias.install()
+    alias.install()
+    assert alias.is_installed()
+    kernel = importlib.import_module("triton").jit
+    alias.uninstall()
+    alias.uninstall()
+    assert not alias.is_installed()
+    assert kernel is tw.jit
+    assert before[0] == sys.path
+    assert (before[1] or None) == (os.environ.get("PYTHONPATH") or None)
+    assert before[2] == {n for n in sys.modules if "triton" in n}
+
+
+def test_triton_itself_is_not_replaced(monkeypatch):
+    real = types.ModuleType("triton")
+    real.__file__ = "/somewhere/triton/__init__.py"
+    monkeypatch.setitem(sys.modules, "triton", real)
+    with pytest.raises(AliasConflict, match=r"has been imported, from /somewhere"):
+        alias.install()
+    assert not alias.is_installed()
+    alias.uninstall()
+    assert sys.modules["triton"] is real
+
+
+def test_it_is_never_there_by_itself(tmp_path):
+    code = "import sys, tilewright.alias as a; print(a.PATH in sys.path, 'triton' in sys.modules)"
+    assert run("-c", code, cwd=tmp_path) == (0, "False False\n", "")
+
+
+def test_a_program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    status, output, errors = run("-m", "tilewright", path, "-x", "check", cwd=ROOT)
+    assert (status, errors) == (0, "")
+    assert output == f"{path} ['-x', 'check'] True\n(56.0, '3.6.0+tilewright')\n"
+
+
+def test_a_module(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    status, output, errors = run("-m", "tilewright", "-m", "program", "a", cwd=tmp_path)
+    assert (status, errors) == (0, "")
+    assert output.splitlines()[0] == f"{tmp_path / 'program.py'} ['a'] True"
+
+
+def test_child_processes(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(IN_CHILDREN)
+    status, output, errors = run("-m", "tilewright", path, cwd=tmp_path)
+    assert (status, errors) == (0, "")
+    child = "(12.0, '3.6.0+tilewright')"
+    assert output.splitlines()[2:] == [child, child, "True 3.6.0+tilewright"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "error"),
+    [("raise SystemExit(3)", 3, ""), ("1 / 0", 1, "ZeroDivisionError")],
+)
+def test_how_a_program_ends(tmp_path, text, status, error):
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    found, _, errors = run("-m", "tilewright", path, cwd=tmp_path)
+    assert found == status
+    assert error in errors
+    assert "runpy" not in errors
+    assert "cli" not in errors
+
+
+def test_kernels_of_both_names_are_one_kind(installed):
+    @tw.jit
+    def ours(x_ptr):
+        tl.store(x_ptr, 1.0)
+
+    assert isinstance(ours, installed.JITFunction)
+    assert isinstance(ours, installed.KernelInterface)
+    tuned = installed.autotune([installed.Config({})], key=[])(ours)
+    assert isinstance(tuned, tw.Autotuner)
+    assert isinstance(tuned, installed.KernelInterface)
+
+
+def test_a_class_around_a_kernel(installed):
+    class Twice(installed.KernelInterface):
+        def __init__(self, fn):
+            self.fn = fn
+
+        def run(self, *args, grid, warmup, **kwargs):
+            for _ in range(2):
+                self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+    @installed.jit
+    def increment(x_ptr):
+        tl.store(x_ptr, tl.load(x_ptr) + 1)
+
+    x = np.zeros(1, np.float32)
+    Twice(increment)[(1,)](x)
+    assert x[0] == 2
+
+
+def test_the_active_driver(installed):
+    driver = installed.runtime.driver.active
+    target = driver.get_current_target()
+    assert isinstance(target, resolve("triton.backends.compiler.GPUTarget"))
+    assert target.backend in {"cpu", "cuda"}
+    assert driver.utils.get_device_properties(0)["multiprocessor_count"] > 0
+    assert resolve("triton.runtime.driver.driver") is installed.runtime.driver
+    assert "cpu" in installed.backends.backends
+
+
+def test_another_driver_is_told_about(installed):
+    cpu = installed.backends.backends["cpu"].driver()
+    installed.runtime.driver.set_active(cpu)
+    assert installed.runtime.driver.active is cpu
+    installed.runtime.driver.reset_active()
+    assert installed.runtime.driver.active is not cpu
+
+
+def test_interpreted_kernels_are_told_apart(installed, monkeypatch):
+    def kernel(x_ptr):
+        tl.store(x_ptr, 1.0)
+
+    compiled = tw.jit(kernel)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    kind = resolve("triton.runtime.interpreter.InterpretedFunction")
+    assert isinstance(tw.jit(kernel), kind)
+    assert not isinstance(compiled, kind)
+
+
+def test_switches(installed, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    switches = installed.knobs.runtime
+    assert not switches.interpret
+    with switches.scope():
+        switches.interpret = True
+        assert switches.interpret
+        assert os.environ["TRITON_INTERPRET"] == "1"
+    assert not switches.interpret
+    with pytest.raises(UnknownName, match=r"knobs\.runtime\.nothing.*no such switch"):
+        switches.nothing = 1

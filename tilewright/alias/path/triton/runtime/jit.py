@@ -1,0 +1,20 @@
+"""`triton.runtime.jit`: kernels."""
+
+from tilewright.frontend.function import KernelFunction as JITCallable
+from tilewright.frontend.parameters import Parameter as KernelParam
+from tilewright.runtime.host_functions import constexpr_function
+from tilewright.runtime.jit import JITFunction, jit
+from tilewright.runtime.kernel_interface import KernelInterface
+from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+
+__all__ = [
+    "JITCallable",
+    "JITFunction",
+    "KernelInterface",
+    "KernelParam",
+    "MockTensor",
+    "TensorWrapper",
+    "constexpr_function",
+    "jit",
+    "reinterpret",
+]
