@@ -21,6 +21,7 @@ from tilewright.runtime.arguments import leaves, specialize
 from tilewright.runtime.emulated import encode_for_emulator
 from tilewright.runtime.tensor_maps import TensorMaps
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
+from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 ARCHITECTURES = {target.architecture: target for target in NVIDIA_TARGETS}
 TARGETS = {"a100": ARCHITECTURES["sm_80"], "h100": ARCHITECTURES["sm_90a"]}
@@ -84,6 +85,13 @@ def ptx_of(kernel, values: Sequence[Any], **options: Any) -> str:
     return kernel_of(kernel, values, **options).ptx
 
 
+def passed(values: Sequence[Any], raw: Sequence[Any]) -> list[Any]:
+    """The values of parameters, with the arrays of a call, or of its descriptors, as such."""
+    bases = [v.base if isinstance(v, TensorDescriptor) else v for v in values]
+    arrays = {v.ctypes.data: v for v in bases if isinstance(v, np.ndarray)}
+    return [arrays.get(v, v) for v in raw]
+
+
 def run(
     kernel, grid: Sequence[int], values: Sequence[Any], *, target="h100", races=True,
     **constants: Any,
@@ -91,11 +99,8 @@ def run(
     """Run a call in the emulator, on its own arrays; nothing may be found."""
     options = {name: constants.pop(name) for name in _OPTIONS & constants.keys()}
     function, raw = lowered(kernel, values, constants)
-    arrays = iter([v for v in values if isinstance(v, np.ndarray)])
-    addresses = {v.ctypes.data for v in values if isinstance(v, np.ndarray)}
-    passed = [next(arrays) if v in addresses else v for v in raw]
     ptx = compiled(function, (TARGETS | ARCHITECTURES)[target], **options)
-    report = emulate(ptx, (*grid, 1, 1, 1)[:3], passed, races=races)
+    report = emulate(ptx, (*grid, 1, 1, 1)[:3], passed(values, raw), races=races)
     assert not report.findings, report
     return ptx
 

@@ -87,8 +87,7 @@ class BlockWriter:
             if isinstance(op, ops.Load) or not (
                 op.results and all(self.uses.is_virtual(v) for v in op.results)
             ):
-                self.puller.shared.location = op.location
-                with self.code.at(op.location):
+                with self.code.at(op.location), self.puller.shared.at(op.location):
                     self.products.await_for(op)
                     self._op(op)
         self.products.await_all()

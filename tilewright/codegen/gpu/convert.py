@@ -43,7 +43,7 @@ def _plan(
         source,
         target,
         moved_bits(element),
-        scratch_bytes=writer.machine.shared_limit,
+        scratch_bytes=writer.machine.scratch_limit,
         stmatrix=writer.machine.has_stmatrix,
         ldmatrix=writer.machine.has_ldmatrix,
     )

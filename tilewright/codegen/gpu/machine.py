@@ -21,10 +21,15 @@ class MatrixDescriptor(NamedTuple):
 
 
 class GpuMachine(Protocol):
-    """Writes instructions. Words are i32 values unless said otherwise; addresses are pointers."""
+    """Writes instructions. Words are i32 values unless said otherwise; addresses are pointers.
+
+    `shared_limit` is the shared memory of a block, `scratch_limit` how much of it a tile takes
+    that is moved between threads.
+    """
 
     warp_size: int
     shared_limit: int
+    scratch_limit: int
     has_stmatrix: bool
     has_ldmatrix: bool
     pair_types: frozenset[str]

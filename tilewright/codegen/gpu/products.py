@@ -25,6 +25,8 @@ _COLUMNS = 8  # of the accumulator of mma.sync
 _DEPTH_BITS = 256  # along k, an instruction takes 32 bytes; of fp64, four numbers
 _WARPGROUP, _GROUP_ROWS, _WARP_ROWS = 4, 64, 16  # of `wgmma`: warps, and rows of the accumulator
 _LEAST_COLUMNS, _MOST_COLUMNS = 16, 256
+_REGISTERS, _WARP_SIZE = 1 << 16, 32  # of a multiprocessor; an instruction has columns / 2 sums
+_OTHER_REGISTERS = 32
 _BITS = {
     "fp16": 16, "bf16": 16, "tf32": 32, "fp64": 64, "i8": 8, "u8": 8, "fp8e4nv": 8, "fp8e5": 8,
 }  # fmt: skip
@@ -126,6 +128,8 @@ def _warpgroup_product(
     if not fits or warps is None or not _is_plain(op):
         return None
     columns = min(_MOST_COLUMNS, n // warps[1])
+    while columns // 2 + _OTHER_REGISTERS > _REGISTERS // (_WARP_SIZE * num_warps):
+        columns //= 2  # ptxas refuses an instruction whose sums are more than a thread has
     return ProductShape(
         element,
         depth,

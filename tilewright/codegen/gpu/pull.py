@@ -204,7 +204,8 @@ class Puller:
             if resident is None:
                 assert isinstance(value, Op)
                 sources = [self.placement.of_elements(v) for v in value.operands]
-                moved = moved_elements(self, value, layout, sources)
+                with self.shared.at(value.location):
+                    moved = moved_elements(self, value, layout, sources)
             else:
                 kind = value.type.element
                 moved = convert(self, resident.elements, kind, resident.layout, layout)

@@ -105,9 +105,9 @@ class Ring:
         with ExitStack() as stack:
             for load, layout in self.layouts.items():
                 size = layout.size_bytes * self.pipeline.stages
-                self.puller.shared.location = load.location
-                ring = self.puller.shared.ring(size, layout.alignment)
-                self._spans[load] = stack.enter_context(ring)
+                with self.puller.shared.at(load.location):
+                    ring = self.puller.shared.ring(size, layout.alignment)
+                    self._spans[load] = stack.enter_context(ring)
             for load in self._asked:
                 self.puller.shared.before_access(origin_of(load), writes=False)
             if self._asked and self.puller.shared.is_written:

@@ -116,6 +116,13 @@ class Shared:
 
     # -- shared memory ----------------------------------------------------------------------------
 
+    @contextmanager
+    def at(self, location: Location | None) -> Iterator[None]:
+        """Let what is reserved inside be for this place in the source."""
+        outer, self.location = self.location, location or self.location
+        yield
+        self.location = outer
+
     def reserve(self, size: int, alignment: int = _ALIGNMENT) -> Span:
         """Return bytes that nobody uses any more."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
@@ -35,6 +36,7 @@ _DEFAULTS = GpuOptions()
 _MOST_WARPS = 32
 _LEVEL = 3  # of LLVM's optimiser
 _TENSOR_MAP_BYTES = 128
+_PIECES = (4, 16)  # in which tiles are moved where shared memory does not suffice
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def _too_much(function: Function, module: Module, target: NvidiaTarget) -> Unsup
         f"{function.name} needs {module.shared_bytes} bytes of shared memory, "
         f"{target.architecture} has {target.shared_bytes}; at the same time there are{lines}",
         location=place or function.location,
-        hint="make the tiles of the largest smaller; fewer num_stages were tried",
+        hint="make the tiles of the largest smaller; fewer num_stages and moving tiles in pieces "
+        "were tried",
     )
 
 
@@ -129,16 +132,62 @@ class Module:
 
 
 def _fitted(function: Function, target: NvidiaTarget, options: GpuOptions) -> Module:
-    """Write a kernel with as many stages as there is shared memory for, if it fits at all."""
+    """Write a kernel with as many stages as there is shared memory for, else with less in it.
+
+    If nothing helps, the module is the smallest.
+    """
+    module = _with_fewer_stages(function, target, options)
+    if module.shared_bytes <= target.shared_bytes:
+        return module
+    for form in _smaller_forms(function, target):
+        stages = Stages(options.num_stages, 1, across=False)
+        found = llvm_ir(form.function, form.target, options, stages, form.scratch_bytes)
+        if found.shared_bytes <= target.shared_bytes:
+            return found
+        module = min(module, found, key=lambda module: module.shared_bytes)
+    return module
+
+
+def _with_fewer_stages(function: Function, target: NvidiaTarget, options: GpuOptions) -> Module:
     most = max([options.num_stages, *_asked_stages(function)])
     while True:
         for across in (True, False):
-            module = llvm_ir(function, target, options, Stages(options.num_stages, most, across))
+            stages = Stages(options.num_stages, most, across)
+            module = llvm_ir(function, target, options, stages, target.shared_bytes)
             if module.shared_bytes <= target.shared_bytes or most < 2:
                 return module
             if not module.runs_across:
                 break
         most -= 1
+
+
+class _Form(NamedTuple):
+    """What is written instead of a kernel that does not fit, and for what.
+
+    Tiles pass through at most `scratch_bytes` of shared memory on their way between threads.
+    """
+
+    function: Function
+    target: NvidiaTarget
+    scratch_bytes: int
+
+
+def _smaller_forms(function: Function, target: NvidiaTarget) -> Iterator[_Form]:
+    """Forms of a kernel with less and less in shared memory at once, each slower than the last.
+
+    First tiles are moved in pieces, which products then read from registers. Then blocks of
+    descriptors are copied without tensor maps, at last products get along without whole operands.
+    """
+    written = list(function.body.walk())
+    for pieces in _PIECES:
+        form = _Form(function, target, target.shared_bytes // pieces)
+        yield form
+    if any(isinstance(op, ops.DescriptorOp) for op in written):
+        # What could be fused has been, and other sums count on separate roundings.
+        form = form._replace(function=prepare_for_gpu(function, target, fuses=False))
+        yield form
+    if target.has_wgmma and any(isinstance(op, ops.Dot) for op in written):
+        yield form._replace(target=target._replace(has_wgmma=False))
 
 
 def _asked_stages(function: Function) -> Iterator[int]:
@@ -147,16 +196,20 @@ def _asked_stages(function: Function) -> Iterator[int]:
 
 
 def llvm_ir(
-    function: Function, target: NvidiaTarget, options: GpuOptions, stages: Stages
+    function: Function,
+    target: NvidiaTarget,
+    options: GpuOptions,
+    stages: Stages,
+    scratch_bytes: int,
 ) -> Module:
-    """Write a kernel as LLVM IR."""
+    """Write a kernel as LLVM IR; tiles that are moved take up to `scratch_bytes` at a time."""
     lines = LineTable(function.location)
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
     facts = analyze_axes(function)
     uses = Uses(function, facts)
     placement = Placement(function, facts, uses, target, options.block_warps)
     code = Code(source_lines=lines, rules=PTX_RULES)
-    machine = PtxMachine(code, target)
+    machine = PtxMachine(code, target, scratch_bytes)
     writer = BlockWriter(code, machine, function, uses, placement, stages)
     parameters = []
     for number, param in enumerate(function.params):

@@ -36,10 +36,10 @@ class PtxMachine(
 ):
     """Writes instructions for one NVIDIA architecture."""
 
-    def __init__(self, code: Code, target: NvidiaTarget) -> None:
+    def __init__(self, code: Code, target: NvidiaTarget, scratch_limit: int) -> None:
         self.code, self.target = code, target
         self.warp_size = target.warp_size
-        self.shared_limit = target.shared_bytes
+        self.shared_limit, self.scratch_limit = target.shared_bytes, scratch_limit
         self.has_stmatrix = target.has_stmatrix
         self.has_ldmatrix = True
         self.has_copies = target.compute_capability >= (8, 0)
