@@ -36,6 +36,7 @@ _DEFAULTS = GpuOptions()
 _MOST_WARPS = 32
 _LEVEL = 3  # of LLVM's optimiser
 _TENSOR_MAP_BYTES = 128
+_REGISTER_BYTES = 256 << 10  # of a multiprocessor
 _PIECES = (4, 16)  # in which tiles are moved where shared memory does not suffice
 
 
@@ -134,10 +135,12 @@ class Module:
 def _fitted(function: Function, target: NvidiaTarget, options: GpuOptions) -> Module:
     """Write a kernel with as many stages as there is shared memory for, else with less in it.
 
-    If nothing helps, the module is the smallest.
+    If nothing helps, the module is the smallest. Tiles that are larger than all registers of a
+    multiprocessor have no other place.
     """
     module = _with_fewer_stages(function, target, options)
-    if module.shared_bytes <= target.shared_bytes:
+    largest = max((buffer.span.size for buffer in module.too_much), default=0)
+    if module.shared_bytes <= target.shared_bytes or largest > _REGISTER_BYTES:
         return module
     for form in _smaller_forms(function, target):
         stages = Stages(options.num_stages, 1, across=False)
