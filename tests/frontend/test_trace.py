@@ -266,15 +266,14 @@ def test_reductions_with_functions():
     assert returned(f, x) == [5, 5, 4, products, sums]
 
 
-def test_combine_block():
-    types = [INT32]
-    block = scaled.combine_block(types)
+def test_element_block():
+    block = scaled.element_block([INT32, INT32], 1)
     assert [p.type for p in block.params] == [INT32, INT32]
     assert [v.type for v in block.yields] == [INT32]
-    with pytest.raises(CompileError, match="takes 1 values, it must take 4"):
-        both.combine_block([INT32, FP32])
+    with pytest.raises(CompileError, match="takes 1 values, it is given 4 elements"):
+        both.element_block([INT32, FP32, INT32, FP32], 2)
     with pytest.raises(CompileError, match=r"must return 1 scalar\(s\), it returns None"):
-        nothing.combine_block(types)
+        nothing.element_block([INT32, INT32], 1)
 
 
 @kernel

@@ -23,6 +23,7 @@ _REINDEXING = (
 _NEVER_VIRTUAL = (
     ops.Dot, ops.Reduce, ops.Scan, ops.Sort, ops.Histogram, ops.For, ops.While, ops.If, ops.Call,
     ops.AtomicRmw, ops.AtomicCas, ops.DescriptorLoad, ops.InlineAssembly,
+    ops.MapElements,
 )  # fmt: skip
 _COSTS: dict[type[Op], int] = {
     ops.Full: 0, ops.Arange: 0, ops.Broadcast: 0, ops.ExpandDims: 0, ops.Permute: 0, ops.Reshape: 1,

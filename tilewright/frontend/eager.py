@@ -196,8 +196,8 @@ class _Runtime:
 
     @staticmethod
     def nested(function: Any, line: int, column: int) -> Any:
-        """Let a nested function combine elements, whose region is read from its text."""
-        function.combine_block = partial(_combine_block, function, (line, column))
+        """Let a nested function compute elements; their region is read from its text."""
+        function.element_block = partial(_element_block, function, (line, column))
         return function
 
     @staticmethod
@@ -205,8 +205,8 @@ class _Runtime:
         device_assert(test, message)
 
 
-def _combine_block(
-    function: FunctionType, place: tuple[int, int], types: Sequence[TileType]
+def _element_block(
+    function: FunctionType, place: tuple[int, int], types: Sequence[TileType], count: int | None
 ) -> Block:
     definition: Definition = cast("_Globals", function.__globals__).definition
     node = next(
@@ -225,7 +225,7 @@ def _combine_block(
     defaults = {id(n): next(positional) for n in node.args.defaults}
     defaults |= {id(n): next(keywords) for n in node.args.kw_defaults if n is not None}
     params = nested_parameters(node.args, lambda n: defaults[id(n)])
-    return nested_block(function_tree(node), definition.source, params, lookup, types)
+    return nested_block(function_tree(node), definition.source, params, lookup, types, count)
 
 
 def _call(function: Callable[[], Any]) -> Any:

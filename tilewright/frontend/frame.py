@@ -81,8 +81,10 @@ class Session(Protocol):
     ) -> Any:
         """Call another function of the language and return its result."""
 
-    def combine_block(self, function: Readable, element_types: Sequence[TileType]) -> Block:
-        """Return the region in which a function combines elements."""
+    def element_block(
+        self, function: Readable, types: Sequence[TileType], count: int | None
+    ) -> Block:
+        """Return the region in which a function computes scalars."""
 
 
 @dataclass(frozen=True)

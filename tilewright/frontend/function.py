@@ -10,7 +10,7 @@ from tilewright.errors import CompileError
 from tilewright.frontend.context import Tracing, current
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.eager import call_eagerly
-from tilewright.frontend.trace import call_traced, combine_block
+from tilewright.frontend.trace import call_traced, element_block
 from tilewright.ir.core import Block
 from tilewright.ir.types import TileType
 
@@ -33,9 +33,9 @@ class KernelFunction(Definition):
             return call_traced(self, args, named)
         return call_eagerly(self, args, named)
 
-    def combine_block(self, element_types: Sequence[TileType]) -> Block:
-        """Return the region that combines two elements of each type, for `Reduce` and `Scan`."""
-        return combine_block(self, element_types)
+    def element_block(self, types: Sequence[TileType], count: int | None) -> Block:
+        """Return the region that computes `count` scalars (None: any number) from scalars."""
+        return element_block(self, types, count)
 
 
 def device_function(fn: object) -> KernelFunction:

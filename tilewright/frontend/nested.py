@@ -68,15 +68,15 @@ class NestedFunction:
         """Call the function from one of the language or of Python."""
         return self.session.call(self, args, named, current().location or self.location)
 
-    def combine_block(self, element_types: Sequence[TileType]) -> Block:
-        """Return the region that combines two elements of each type, for `Reduce` and `Scan`."""
+    def element_block(self, types: Sequence[TileType], count: int | None) -> Block:
+        """Return the region that computes `count` scalars (None: any number) from scalars."""
 
         def lookup(name: str) -> Any:
             return _constants_of(name, self.captures.lookup(name))
 
         tree, session = self.syntax.tree, self.session
         inside = NestedFunction(tree, self.source, self.params, lookup, session)
-        return session.combine_block(inside, element_types)
+        return session.element_block(inside, types, count)
 
 
 def _constants_of(name: str, value: Any) -> Any:
@@ -86,9 +86,9 @@ def _constants_of(name: str, value: Any) -> Any:
         array = constant_array(leaf.value)
         if array is None or array.shape:
             raise CompileError(
-                f"`{name}` is known only when the kernel runs: a function that combines elements "
+                f"`{name}` is known only when the kernel runs: a function of elements "
                 "reads constants only",
-                hint=f"combine first, and bring `{name}` in afterwards",
+                hint=f"hand `{name}` to the function, or bring it in afterwards",
             )
         new.append(full_of(array.item(), leaf.dtype).value)
     return rebuild(value, iter(new))

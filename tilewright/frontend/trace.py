@@ -33,7 +33,7 @@ __all__ = [
     "Described",
     "Runtime",
     "call_traced",
-    "combine_block",
+    "element_block",
     "nested_block",
     "trace",
 ]
@@ -131,9 +131,11 @@ class _TraceSession:
         results = current().emit(Call(callee.function, operands))
         return rebuild(callee.result, iter(results))
 
-    def combine_block(self, function: Readable, element_types: Sequence[TileType]) -> Block:
-        """Return the region in which a function combines elements."""
-        return combine_block(function, element_types)
+    def element_block(
+        self, function: Readable, types: Sequence[TileType], count: int | None
+    ) -> Block:
+        """Return the region in which a function computes scalars."""
+        return element_block(function, types, count)
 
     @contextlib.contextmanager
     def _entered(self, key: Any, function: Readable, place: Location) -> Iterator[None]:
@@ -301,27 +303,21 @@ def nested_block(
     source: SourceText,
     params: tuple[Parameter, ...],
     lookup: Callable[[str], Any],
-    element_types: Sequence[TileType],
+    types: Sequence[TileType],
+    count: int | None,
 ) -> Block:
-    """Return the region of a reduction or scan whose function stands inside a kernel."""
+    """Return the region of scalars of a function that stands inside a kernel."""
     session = _SESSION.get() or _TraceSession()
-    return NestedFunction(tree, source, params, lookup, session).combine_block(element_types)
+    return NestedFunction(tree, source, params, lookup, session).element_block(types, count)
 
 
-def combine_block(function: Readable, element_types: Sequence[TileType]) -> Block:
-    """Return the region of a reduction or scan over n inputs.
+def element_block(function: Readable, types: Sequence[TileType], count: int | None) -> Block:
+    """Return the region in which a function computes `count` scalars from scalars of some types.
 
-    Its parameters are the n earlier elements, then the n later ones; it yields n combined ones. It
-    is traced in every executor.
+    None stands for any number. It is traced in every executor.
     """
-    types = [*element_types, *element_types]
-    names = [p.name for p in function.params]
-    if len(names) < len(types):
-        raise CompileError(
-            f"`{function.name}` takes {len(names)} values, it must take {len(types)} to combine "
-            f"{len(element_types)} pair(s)"
-        )
-    params = tuple(Param(t, name) for t, name in zip(types, names, strict=False))
+    names = _element_names(function, len(types))
+    params = tuple(Param(t, name) for t, name in zip(types, names, strict=True))
     block = Block(params)
     session = _SESSION.get() or _TraceSession()
     arguments = bind_arguments(function, list(map(Tensor, params)), {})
@@ -333,10 +329,26 @@ def combine_block(function: Readable, element_types: Sequence[TileType]) -> Bloc
     with activate(Tracing(Builder(block))):
         result = decay(result)
     items = result if isinstance(result, tuple) else (result,)
-    if len(items) != len(element_types) or not all(isinstance(x, Tensor) for x in items):
+    wanted = len(items) if count is None else count
+    if len(items) != wanted or not all(isinstance(x, Tensor) and not x.shape for x in items):
+        number = "only" if count is None else count
         raise CompileError(
-            f"`{function.name}` must return {len(element_types)} scalar(s), it returns "
-            f"{describe(result)}"
+            f"`{function.name}` must return {number} scalar(s), it returns {describe(result)}"
         )
     block.yields = tuple(x.value for x in items)
     return block
+
+
+def _element_names(function: Readable, count: int) -> list[str]:
+    """Return what a function calls the scalars that it is given."""
+    names: list[str] = []
+    for parameter in function.params:
+        if parameter.is_variadic:
+            names += [f"{parameter.name}.{i}" for i in range(count - len(names))]
+        else:
+            names.append(parameter.name)
+    if len(names) < count:
+        raise CompileError(
+            f"`{function.name}` takes {len(names)} values, it is given {count} elements"
+        )
+    return names[:count]

@@ -83,6 +83,7 @@ from tilewright.language.elementwise import (
     where,
 )
 from tilewright.language.extra import libdevice
+from tilewright.language.mapping import map_elementwise
 from tilewright.language.math import (
     abs,
     cdiv,
@@ -255,6 +256,7 @@ __all__ = [
     "logical_or",
     "make_block_ptr",
     "make_tensor_descriptor",
+    "map_elementwise",
     "math",
     "max",
     "max_constancy",
@@ -326,7 +328,6 @@ __all__ = [
 
 _ABSENT = {
     "async_task": "leave it out: it changes no result",
-    "map_elementwise": "write the function on tiles, with `tl.where` in place of branches",
 }
 
 

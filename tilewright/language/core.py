@@ -73,6 +73,7 @@ from tilewright.language.elementwise import (
     sub,
     where,
 )
+from tilewright.language.mapping import map_elementwise
 from tilewright.language.memory import (
     advance,
     atomic_add,
@@ -113,10 +114,10 @@ __all__ = [
     "device_print", "dot", "dot_scaled", "dtype", "expand_dims", "float8e4b8", "float8e4b15",
     "float8e4nv", "float8e5", "float8e5b16", "float16", "float32", "float64", "full", "gather",
     "histogram", "inline_asm_elementwise", "int1", "int8", "int16", "int32", "int64", "join",
-    "load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor", "max_constancy",
-    "max_contiguous", "maximum", "minimum", "mul", "multiple_of", "num_programs", "permute",
-    "pi32_t", "pointer_type", "program_id", "range", "reduce", "reshape", "split", "squeeze",
-    "static_assert", "static_print", "static_range", "store", "store_tensor_descriptor", "sub",
-    "tensor", "tensor_descriptor", "tensor_descriptor_type", "to_tensor", "trans", "uint8",
+    "load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor", "map_elementwise",
+    "max_constancy", "max_contiguous", "maximum", "minimum", "mul", "multiple_of", "num_programs",
+    "permute", "pi32_t", "pointer_type", "program_id", "range", "reduce", "reshape", "split",
+    "squeeze", "static_assert", "static_print", "static_range", "store", "store_tensor_descriptor",
+    "sub", "tensor", "tensor_descriptor", "tensor_descriptor_type", "to_tensor", "trans", "uint8",
     "uint16", "uint32", "uint64", "unsqueeze", "view", "void", "where", "zeros", "zeros_like",
 ]  # fmt: skip

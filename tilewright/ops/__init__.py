@@ -34,6 +34,7 @@ from tilewright.ops.elementwise import (
     Sub,
     Xor,
 )
+from tilewright.ops.mapping import MapElements
 from tilewright.ops.math import (
     Ceil,
     Cos,
@@ -83,9 +84,9 @@ __all__ = [
     "DescriptorGather", "DescriptorLoad", "DescriptorOp", "DescriptorReduce", "DescriptorScatter",
     "DescriptorStore", "Div", "Dot", "Elementwise", "Erf", "Exp", "Exp2", "ExpandDims", "Floor",
     "Fma", "For", "Full", "Gather", "GridDependency", "HardwareNumber", "HardwareRegister", "Hint",
-    "Histogram", "If", "InlineAssembly", "InputPrecision", "Invert", "Join", "Ldexp", "Load",
-    "Log", "Log2", "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg", "NumPrograms",
-    "Or", "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print", "ProgramId", "Reduce",
-    "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft", "ShiftRight", "Sin", "Sort",
-    "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
+    "Histogram", "If", "InlineAssembly", "InputPrecision", "Invert", "Join", "Ldexp", "Load", "Log",
+    "Log2", "MapElements", "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg",
+    "NumPrograms", "Or", "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print",
+    "ProgramId", "Reduce", "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft",
+    "ShiftRight", "Sin", "Sort", "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
 ]  # fmt: skip

@@ -14,8 +14,8 @@ import numpy as np
 
 from tilewright.ir.core import Block, MachineOp, Op, Value, require
 from tilewright.ir.types import DTYPES, DType, TileType
-from tilewright.ops.control import Call
 from tilewright.ops.machine import Machine
+from tilewright.ops.mapping import on_elements
 from tilewright.ops.numerics import Array, widen
 
 __all__ = ["Histogram", "Reduce", "Scan", "Sort"]
@@ -47,22 +47,8 @@ class _Combining(MachineOp, abstract=True):
         return shape
 
     def combined(self, machine: Machine, left: list[Array], right: list[Array]) -> list[Array]:
-        """Apply the region to whole arrays at once, or to each element where it has branches."""
-        if not _has_branches(self.combine):
-            return [np.asarray(r) for r in machine.run(self.combine, *left, *right)]
-        results = [np.empty_like(x) for x in left]
-        for place in np.ndindex(left[0].shape):
-            elements = (x[place] for x in (*left, *right))
-            for result, value in zip(results, machine.run(self.combine, *elements), strict=True):
-                result[place] = value
-        return results
-
-
-def _has_branches(block: Block) -> bool:
-    return any(
-        op.regions or (isinstance(op, Call) and _has_branches(op.callee.body))
-        for op in block.walk()
-    )
+        """Apply the region to the elements of arrays."""
+        return on_elements(machine, self.combine, [*left, *right])
 
 
 class Reduce(_Combining):

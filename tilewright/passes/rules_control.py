@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from tilewright.ir.builder import Emit, rewrite_block, with_fields
+from tilewright.ir.builder import Emit, clone_op, rewrite_block, with_fields
 from tilewright.ir.core import Block, Effect, Op, Value
 from tilewright.ops import (
     Assert,
     Assume,
     AtomicRmw,
+    Bitcast,
+    Broadcast,
+    Cast,
+    Elementwise,
     For,
     Full,
     If,
     Join,
     Load,
+    MapElements,
     Reduce,
     Reshape,
     Select,
@@ -23,7 +28,8 @@ from tilewright.ops import (
 from tilewright.passes.constants import splat
 
 __all__ = [
-    "assertion", "assumption", "branch", "counted_loop", "loop", "masked", "reduction", "split",
+    "assertion", "assumption", "branch", "counted_loop", "loop", "mapping", "masked", "reduction",
+    "split",
 ]  # fmt: skip
 
 Results = tuple[Value, ...] | None
@@ -79,6 +85,34 @@ def reduction(op: Op, emit: Emit) -> Results:
                 emit(Reshape(x, result.shape)) for x, result in zip(inputs, op.results, strict=True)
             )
     return None
+
+
+_ON_TILES = (Bitcast, Cast, Elementwise, Full, Select)
+
+
+def mapping(op: Op, emit: Emit) -> Results:
+    """Compute with tiles where every element goes the same way: map(f, x) → f(x)."""
+    match op:
+        case MapElements(inputs, body) if all(isinstance(o, _ON_TILES) for o in body.ops):
+            return _on_tiles(inputs, body, emit)
+    return None
+
+
+def _on_tiles(inputs: tuple[Value, ...], body: Block, emit: Emit) -> tuple[Value, ...]:
+    known: dict[Value, Value] = dict(zip(body.params, inputs, strict=True))
+    shape = inputs[0].shape
+
+    def tile(value: Value) -> Value:
+        if value not in known:  # from outside
+            known[value] = emit(Broadcast(value, shape))
+        return known[value]
+
+    for old in body.ops:
+        if isinstance(old, Full):
+            known[old] = emit(Full(old.value, old.of.with_shape(shape)))
+        else:
+            known[old] = emit(clone_op(old, {v: tile(v) for v in old.operands}))
+    return tuple(map(tile, body.yields))
 
 
 def branch(op: Op, emit: Emit) -> Results:

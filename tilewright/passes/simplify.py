@@ -62,6 +62,7 @@ CONTROL_RULES: dict[type[Op], Rule] = {
     ops.For: control.counted_loop,
     ops.If: control.branch,
     ops.Load: control.masked,
+    ops.MapElements: control.mapping,
     ops.Reduce: control.reduction,
     ops.Split: control.split,
     ops.Store: control.masked,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from tilewright import ops
 from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, llvm_type
@@ -9,7 +11,7 @@ from tilewright.codegen.cpu.abi import POLL_INTERVAL, SHARED_CANCELLED_OFFSET, S
 from tilewright.codegen.cpu.effects import AssertRoot, AtomicRoot, print_line, printed
 from tilewright.codegen.cpu.nest import Nest, ReduceRoot, StoreRoot, write_nest
 from tilewright.codegen.cpu.plan import Planner
-from tilewright.codegen.cpu.pull import Puller
+from tilewright.codegen.cpu.pull import Coordinate, Puller
 from tilewright.codegen.cpu.shape import shape_nest
 from tilewright.codegen.cpu.whole import WholeOps
 from tilewright.codegen.trips import trip_count
@@ -61,6 +63,8 @@ class BlockWriter:
                 self.whole.sort(op)
             case ops.Histogram():
                 self.whole.clear(op)
+            case ops.MapElements():
+                self._map(op)
             case ops.For():
                 self._for(op)
             case ops.While():
@@ -232,6 +236,23 @@ class BlockWriter:
             code.place(done)
         puller.base_level = code.level
         self._load_slots(op.results, slots)
+
+    def _map(self, op: ops.MapElements) -> None:
+        """Run the body for one element after the other."""
+        puller = self.puller
+        lanes, puller.lanes = puller.lanes, 1
+        with ExitStack() as loops:
+            index = []
+            for size in op.inputs[0].shape:
+                place = loops.enter_context(self.code.counted_loop("0", str(size), "1"))
+                index.append(Coordinate(place, self.code.level))
+            here = tuple(index)
+            for param, value in zip(op.body.params, op.inputs, strict=True):
+                puller.scalars[param] = puller.pull(value, here)
+            self.write(op.body)
+            for result, value in zip(op.results, op.body.yields, strict=True):
+                puller.write(self.planner.buffers[result], here, puller.scalar(value))
+        puller.lanes, puller.base_level = lanes, self.code.level
 
     def check_finished(self) -> None:
         """Raise if sections were left open."""

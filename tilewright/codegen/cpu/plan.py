@@ -128,6 +128,13 @@ class _BlockPlanner:
                 for source, result in zip(op.inputs, op.results, strict=True):
                     self._add(FillRoot(source, self.planner.give_buffer(result)), source.shape)
                 self._on_its_own(op)
+            case ops.MapElements():
+                for value in op.inputs:
+                    self._fill(value)
+                for result in op.results:
+                    self.planner.give_buffer(result)
+                self._on_its_own(op)
+                self.planner.plan_block(op.body, {})
             case ops.Sort():
                 self._add(FillRoot(op.x, self.planner.give_buffer(op)), op.x.shape)
                 self._on_its_own(op)

@@ -146,6 +146,8 @@ class BlockWriter:
                 self.control.write_while(op)
             case ops.If():
                 self.control.write_if(op)
+            case ops.MapElements():
+                self.control.write_map(op)
             case _:
                 self._scalar(op)
 

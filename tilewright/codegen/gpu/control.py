@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from tilewright.codegen.gpu.warpgroup import (
 )
 from tilewright.codegen.uses import Uses
 from tilewright.ir.core import Op, Value
+from tilewright.layout import distinct_registers
 
 __all__ = ["Blocks", "ControlFlow"]
 
@@ -227,6 +228,23 @@ class ControlFlow:
                     self.carried.keep(op.results, arm.yields, slots)
                     code.line(f"br label %{done}")
             code.place(done)
+        self.carried.fetch(op.results, slots)
+
+    def write_map(self, op: ops.MapElements) -> None:
+        """Write the body for each element that a thread holds; threads go different ways."""
+        code, puller = self.code, self.puller
+        slots = self.carried.slots(op.results)
+        layout = self.placement.home(op.results[0])
+        for number, register in enumerate(distinct_registers(layout)):
+            inside = puller.inside(op.results[0], layout, register)
+            for param, value in zip(op.body.params, op.inputs, strict=True):
+                puller.scalars[param] = puller.pull(value, layout, register)
+            # Beyond the end of the tile a loop might never stop.
+            with nullcontext() if inside is None else code.guarded(inside.text):
+                self.blocks.write(op.body.ops)
+                for value, own in zip(op.body.yields, slots, strict=True):
+                    kind = llvm_type(value.type.element)
+                    code.line(f"store {kind} {puller.scalar(value).text}, ptr {own[number]}")
         self.carried.fetch(op.results, slots)
 
 

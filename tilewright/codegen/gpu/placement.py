@@ -249,8 +249,8 @@ class Placement:
                 return self.product(op).accumulator
             case ops.For() | ops.While():
                 return self._carried(op, op.results.index(value))
-            case ops.InlineAssembly():
-                return next(filter(None, map(self._wanted, op.args)), self._default(value))
+            case ops.InlineAssembly() | ops.MapElements():
+                return next(filter(None, map(self._wanted, op.operands)), self._default(value))
             case ops.If():
                 number = op.results.index(value)
                 arms = (arm.yields[number] for arm in (op.then, op.orelse))

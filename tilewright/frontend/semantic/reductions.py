@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.frontend.builtin import is_builtin
-from tilewright.frontend.context import Tracing, activate, current
 from tilewright.frontend.emit import emit, emit_all
 from tilewright.frontend.extensions import extension
+from tilewright.frontend.semantic.regions import element_block
 from tilewright.frontend.semantic.shapes import (
     expand_dims,
     move_axis_last,
@@ -19,40 +17,17 @@ from tilewright.frontend.semantic.shapes import (
 )
 from tilewright.frontend.semantic.values import as_tensor, describe, fail, to_constant, to_flag
 from tilewright.frontend.tensor import Tensor
-from tilewright.ir.builder import Builder
-from tilewright.ir.core import Block, Param
+from tilewright.ir.core import Block
 from tilewright.ir.types import DType, TileType
 from tilewright.ops import Arange, Histogram, Reduce, Scan, Sort
 
 __all__ = ["histogram", "reduce", "scan", "sort", "top"]
 
-Combine = Callable[..., Any]
-
-
-def _trace_combine(function: Combine, types: Sequence[TileType]) -> Block:
-    """Return the region of a combine function, called on the scalars of both sides."""
-    params = tuple(Param(t) for t in (*types, *types))
-    builder = Builder(Block(params))
-    builder.location = current().location
-    with activate(Tracing(builder)):
-        result = function(*map(Tensor, params))
-        results = result if isinstance(result, tuple) else (result,)
-        builder.block.yields = tuple(as_tensor(r, "combine").value for r in results)
-    return builder.block
-
 
 def _combine_block(name: str, function: Any, inputs: tuple[Tensor, ...]) -> Block:
+    """Return a region over the earlier element of each input, then the later ones."""
     types = [TileType(x.dtype) for x in inputs]
-    if is_builtin(function):
-        return _trace_combine(function, types)
-    make_block = getattr(function, "combine_block", None)
-    if make_block is None:
-        fail(
-            f"{name}: the combine function must be a function of the language, got {function!r}",
-            "define it with `def` and decorate it with @jit",
-        )
-    block: Block = make_block(types)
-    return block
+    return element_block(name, function, [*types, *types], len(types))
 
 
 def _inputs(name: str, x: Any) -> tuple[Tensor, ...]:
