@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -161,3 +163,33 @@ def test_descriptors_become_tensor_copies_where_there_are_such():
     older = kernel_of(descriptor_matmul_kernel, values, target="a100", **constants)
     assert "bulk" not in older.ptx
     assert "cp.async.cg.shared.global" in older.ptx
+
+
+def test_one_warp_asks_for_copies_together():
+    """No branch parts its threads: the assembler then keeps addresses in registers of the warp."""
+    a = np.zeros((128, 128), BF16)
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "TURNED": False}
+    ptx = kernel_of(descriptor_matmul_kernel, [a, a, a, 128, 128, 128], **constants).ptx
+    copies = re.findall(r".*(?:cp\.async\.bulk\.tensor|mbarrier\.arrive\.expect_tx).*", ptx)
+    flags = {line.split()[0] for line in copies}
+    assert len(copies) > 4
+    assert all(re.search(rf"elect\.sync\s+%r\d+\|{flag[1:]},", ptx) for flag in flags)
+
+
+@tw.jit
+def overwriting_kernel(x, y, count, SIDE: tl.constexpr):
+    for step in range(count):
+        y.store([0, 0], x.load([step * SIDE, 0]))
+
+
+def test_a_store_waits_for_the_one_before_when_it_begins():
+    """And not when that one has been started: it runs on while the next tile is computed."""
+    x = small_integers((8 * 16, 64), np.float32, 0)
+    y = np.zeros((16, 64), np.float32)
+    blocks = [TensorDescriptor.from_tensor(array, [16, 64]) for array in (x, y)]
+    with tw.emulate("sm_90a", races=True):
+        ptx = overwriting_kernel[1,](*blocks, 8, SIDE=16).asm["ptx"]
+    np.testing.assert_array_equal(y, x[-16:])
+    waits = [found.start() for found in re.finditer(r"cp\.async\.bulk\.wait_group\s+0", ptx)]
+    assert len(waits) == 1
+    assert waits[0] < ptx.index("cp.async.bulk.tensor.2d.global.shared::cta")

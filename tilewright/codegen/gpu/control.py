@@ -120,7 +120,7 @@ class ControlFlow:
                 code.line(f"store i64 0, ptr {counter}")
                 code.line(f"br label %{body}")
                 code.place(body)
-                puller.shared.begin_iteration(copies=_stores(op))
+                puller.shared.begin_iteration(_stores(op))
                 count = code.assign(f"load i64, ptr {counter}")
                 copies.begin()
                 with code.section(), self.blocks.scope():
@@ -128,7 +128,7 @@ class ControlFlow:
                     self.carried.fetch(op.body.params[1:], slots)
                     self.blocks.write(op.body.ops)
                     self.carried.keep(op.results, op.body.yields, slots)
-                puller.shared.end_iteration(copies=_stores(op))
+                puller.shared.end_iteration(copies=bool(_stores(op)))
                 copies.end()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
@@ -197,7 +197,7 @@ class ControlFlow:
         with self._operands_placed(op), code.section(), puller.shared.repeated():
             code.line(f"br label %{head}")
             code.place(head)
-            puller.shared.begin_iteration(copies=_stores(op))
+            puller.shared.begin_iteration(_stores(op))
             self.carried.fetch(op.condition.params, slots)
             with self.blocks.scope():
                 self.blocks.write(op.condition.ops)
@@ -208,7 +208,7 @@ class ControlFlow:
             with self.blocks.scope():
                 self.blocks.write(op.body.ops)
                 self.carried.keep(op.results, op.body.yields, slots)
-            puller.shared.end_iteration(copies=_stores(op))
+            puller.shared.end_iteration(copies=bool(_stores(op)))
             code.line(f"br label %{head}")
             code.place(done)
         self.carried.fetch(op.results, slots)
@@ -263,10 +263,10 @@ def _started(ring: Ring, start: Callable[[], None]) -> _Copies:
     return _Copies(ring, start)
 
 
-def _stores(op: Op) -> bool:
-    """Whether a loop starts copies to the user's memory."""
-    inside = (inner for region in op.regions for inner in region.walk())
-    return any(isinstance(inner, Written) for inner in inside)
+def _stores(op: Op) -> list[tuple[Value, ops.AtomicKind | None]]:
+    """What a loop starts copies to, of the user's memory, and how they combine."""
+    written = (i for r in op.regions for i in r.walk() if isinstance(i, Written))
+    return [(i.base, i.kind if isinstance(i, ops.DescriptorReduce) else None) for i in written]
 
 
 def _changed(op: Op) -> Iterator[Value]:

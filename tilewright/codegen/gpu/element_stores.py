@@ -38,8 +38,9 @@ class ElementStores:
         count = 1 << memory.layout.output_bits
         threads = self.puller.placement.num_warps * self.machine.warp_size
         # Else LLVM computes parts of this before the loops around, and keeps them in registers.
-        first = self.machine.thread_number_anew()
-        with code.counted_loop(first, str(count), str(threads)) as number:
+        thread = self.machine.thread_number_anew()
+        with code.counted_loop("0", str(count), str(threads)) as first:
+            number = code.assign(f"add i32 {first}, {thread}")
             place = linear_function(code, number, _offsets(memory))
             address = code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {place}")
             (value,) = load_words(code, address, op.element, 1, SHARED)

@@ -147,15 +147,16 @@ class Ring:
             self._held.store(self._start)
 
     def _ask(self, full: Barriers, place: str, phase: str) -> None:
-        with self.copies.by_first_thread():
+        with self.copies.by_first_warp():
             self._ask_for(full.address(place), place)
 
     def _ask_for(self, barrier: str, place: str) -> None:
         size = sum(self.layouts[load].size_bytes for load in self._asked)
-        self.machine.expect_bytes(barrier, size)
+        elected = self.machine.elected()
+        self.machine.expect_bytes(barrier, size, elected)
         for load in self._asked:
             tile = SharedTile(self.layouts[load], self._start(load, place))
-            self.copies.start_load(load, tile, barrier)
+            self.copies.start_load(load, tile, barrier, elected)
 
     def starting(self) -> AbstractContextManager[None]:
         """Inside, what starts copies is written for those threads that do."""
@@ -230,7 +231,7 @@ class FlowingRing(Ring):
         return self.pipeline.stages - (self.pipeline.deferred is not None)
 
     def starting(self) -> AbstractContextManager[None]:
-        return self.copies.by_first_thread()
+        return self.copies.by_first_warp()
 
     def _ask(self, full: Barriers, place: str, phase: str) -> None:
         self.machine.await_phase(self._empty.address(place), phase)

@@ -9,7 +9,7 @@ what another thread of the program has stored before.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -197,9 +197,14 @@ class Shared:
         self._pending.accesses.append(access)
 
     def before_copy(self, pointer: Value, combines: AtomicKind | None) -> None:
-        """Order a copy to the user's memory behind the accesses before it, and those behind it."""
+        """Order a copy to the user's memory behind the copies before it.
+
+        It is ordered behind other accesses by the barrier that comes before any copy, as what it
+        reads in shared memory has been written by all threads.
+        """
         access = _Access(pointer, writes=True, combines=combines)
-        self._order(access)
+        if not all(access.commutes(other) for other in self._pending.copies):
+            self._finish_copies()
         self._pending.copies.append(access)
         self.writes_by_copies = True
 
@@ -244,24 +249,23 @@ class Shared:
         self.reads_by_copies = list(dict.fromkeys([*reads, *self.reads_by_copies]))
         self._copies_before |= earlier
 
-    def begin_iteration(self, *, copies: bool) -> None:
-        """Begin the body of the loop; `copies` says whether it copies to the user's memory.
+    def begin_iteration(self, copies: Iterable[tuple[Value, AtomicKind | None]]) -> None:
+        """Begin the body of the loop, which copies to the user's memory: where, and how combined.
 
-        Then the copies of the iteration before may still run, and read, and threads have written
-        to shared memory.
+        The copies of the iteration before may still run, and read, and threads have written to
+        shared memory.
         """
         self.is_written = True
-        self.writes_by_copies |= copies
-        self._copies_before |= copies
+        for pointer, combines in copies:
+            self._pending.copies.append(_Access(pointer, writes=True, combines=combines))
+            self.writes_by_copies = self._copies_before = True
 
     def end_iteration(self, *, copies: bool) -> None:
         """End the body of the loop: what it touched may be touched again by the next iteration.
 
         With `copies`, threads meet there before they use shared memory.
         """
-        if conflict := _conflict(self._seen):
-            self._finish_copies()
-        if conflict or (self._pending.spans and not copies):
+        if _conflict(self._seen) or (self._pending.spans and not copies):
             self.barrier()
 
     @contextmanager

@@ -72,26 +72,38 @@ class TensorMachine(CopyMachine, Protocol):
     def prefetch_tensor_map(self, tensor_map: str) -> None:
         """Let a tensor map be at hand for the copies to come."""
 
-    def expect_bytes(self, barrier: str, count: int) -> None:
-        """Let a barrier complete when so many more bytes have arrived."""
+    def elected(self) -> str:
+        """Return a flag that holds in one thread of the warp, whose threads all are here."""
+
+    def expect_bytes(self, barrier: str, count: int, flag: str) -> None:
+        """Let a barrier complete when so many more bytes have arrived, where the flag holds."""
 
     def await_phase(self, barrier: str, phase: str) -> None:
         """Wait until a barrier has completed the phase, an i32 of 0 or 1."""
 
     def copy_box_to_shared(
-        self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str
+        self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str, flag: str
     ) -> None:
-        """Start the copy of a box, whose bytes a barrier counts; offsets are innermost first."""
+        """Start the copy of a box where the flag holds; a barrier counts its bytes.
 
-    def copy_row_to_shared(self, to: str, origin: str, size_bytes: int, barrier: str) -> None:
-        """Start the copy of consecutive bytes, which a barrier counts; 16 divides all places."""
+        Offsets are innermost first.
+        """
+
+    def copy_row_to_shared(
+        self, to: str, origin: str, size_bytes: int, barrier: str, flag: str
+    ) -> None:
+        """Start the copy of consecutive bytes where the flag holds; a barrier counts them.
+
+        16 divides all places.
+        """
 
     def copy_box_from_shared(
-        self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str
+        self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str, flag: str
     ) -> None:
-        """Start the copy of a box to the user's memory; offsets are innermost first.
+        """Start the copy of a box to the user's memory where the flag holds.
 
-        It is combined with what is there as `reduction` says, "" for written over.
+        Offsets are innermost first. It is combined with what is there as `reduction` says, "" for
+        written over.
         """
 
     def commit_stores(self) -> None:
@@ -199,17 +211,21 @@ class TensorCopies:
 
     # -- loads ------------------------------------------------------------------------------------
 
-    def start_load(self, op: ops.DescriptorLoad | ops.Load, tile: SharedTile, barrier: str) -> None:
-        """Let one thread, that runs this alone, ask for a tile."""
+    def start_load(
+        self, op: ops.DescriptorLoad | ops.Load, tile: SharedTile, barrier: str, flag: str
+    ) -> None:
+        """Let the thread in which a flag holds ask for a tile."""
         if isinstance(op, ops.Load):
             layout = self.puller.placement.in_every_thread(op)
             origin = self.puller.pull(op.pointer, layout, 0).text
-            self.machine.copy_row_to_shared(tile.start, origin, tile.memory.size_bytes, barrier)
+            size = tile.memory.size_bytes
+            self.machine.copy_row_to_shared(tile.start, origin, size, barrier, flag)
             return
         for box in _boxes(tile.memory, self._box_shape(tile.memory)):
             to = self.code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}")
             offsets = self._offsets(op, box)
-            self.machine.copy_box_to_shared(to, self._map(op, tile.memory), offsets, barrier)
+            tensor_map = self._map(op, tile.memory)
+            self.machine.copy_box_to_shared(to, tensor_map, offsets, barrier, flag)
 
     @contextmanager
     def loaded(self, op: ops.DescriptorLoad) -> Iterator[None]:
@@ -224,9 +240,10 @@ class TensorCopies:
             puller.shared.before_access(op.base, writes=False)
             self.machine.fence_async_proxy()
             puller.shared.barrier()
-            with self.by_first_thread():
-                self.machine.expect_bytes(barrier, memory.size_bytes)
-                self.start_load(op, tile, barrier)
+            with self.by_first_warp():
+                elected = self.machine.elected()
+                self.machine.expect_bytes(barrier, memory.size_bytes, elected)
+                self.start_load(op, tile, barrier, elected)
             known = self.code.assign(f"load i32, ptr {phase}")
             self.machine.await_phase(barrier, known)
             self.code.line(f"store i32 {self.code.assign(f'xor i32 {known}, 1')}, ptr {phase}")
@@ -235,10 +252,14 @@ class TensorCopies:
             del puller.tiles[op]
 
     @contextmanager
-    def by_first_thread(self, number: str = "") -> Iterator[None]:
-        """Write what only one thread of the program runs."""
-        text = self.code.assign(f"icmp eq i32 {number or self.puller.threads.number}, 0")
-        with self.code.guarded(text):
+    def by_first_warp(self) -> Iterator[None]:
+        """Write what only one warp of the program runs.
+
+        What only one of its threads does has a flag: the assembler keeps what is the same in all
+        threads of a warp in registers of the warp only where these stay together.
+        """
+        first = self.code.assign(f"icmp eq i32 {self.puller.warp_number()}, 0")
+        with self.code.guarded(first):
             yield
 
     def finish(self) -> None:
@@ -250,7 +271,8 @@ class TensorCopies:
         if not self.barriers.arrivals:
             return
         with self.code.entered():
-            with self.by_first_thread(self.machine.thread_number()):
+            thread = self.machine.thread_number()
+            with self.code.guarded(self.code.assign(f"icmp eq i32 {thread}, 0")):
                 for number, arrivals in enumerate(self.barriers.arrivals):
                     barrier = Barriers(self.code, number).address()
                     self.machine.start_barrier(barrier, arrivals)
@@ -285,12 +307,13 @@ class TensorCopies:
 
     def _start_store(self, op: Written, tile: SharedTile, reduction: str) -> None:
         code, memory = self.code, tile.memory
-        with self.by_first_thread():
+        with self.by_first_warp():
+            elected = self.machine.elected()
             for box in _boxes(memory, self._box_shape(memory)):
                 origin = code.assign(f"getelementptr i8, {SHARED} {tile.start}, i32 {box.offset}")
                 offsets = self._offsets(op, box)
                 tensor_map = self._map(op, memory)
-                self.machine.copy_box_from_shared(origin, tensor_map, offsets, reduction)
+                self.machine.copy_box_from_shared(origin, tensor_map, offsets, reduction, elected)
             self.machine.commit_stores()
 
     def _is_copyable(self, op: Written) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.gpu.machine import MatrixDescriptor
-from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
+from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, WRITES, Assembly, listed
 
 __all__ = ["AsynchronousInstructions"]
 
@@ -46,7 +46,9 @@ class AsynchronousInstructions(Assembly):
         )
 
     def prefetch_tensor_map(self, tensor_map: str) -> None:
-        self.code.call("void", "llvm.nvvm.prefetch.tensormap", f"ptr {tensor_map}")
+        # The intrinsic becomes two instructions, one for each space that parameters are in.
+        arguments = [f"ptr {tensor_map}"]
+        self.assembly("prefetch.tensormap [$0];", ["l"], arguments, "void", 0, WRITES)
 
     def arrive_by_warp(self, barrier: str) -> None:
         lane = self.code.call("i32", "llvm.nvvm.read.ptx.sreg.laneid", "", 0)
@@ -58,12 +60,13 @@ class AsynchronousInstructions(Assembly):
     def publish_barriers(self) -> None:
         self.code.call("void", "llvm.nvvm.fence.mbarrier_init.release.cluster", "")
 
-    def expect_bytes(self, barrier: str, count: int) -> None:
-        self.code.call(
-            "i64",
-            "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta",
-            f"ptr addrspace(3) {barrier}, i32 {count}",
-        )
+    def elected(self) -> str:
+        elected = self.code.call("{ i32, i1 }", "llvm.nvvm.elect.sync", "i32 -1")
+        return self.code.assign(f"extractvalue {{ i32, i1 }} {elected}, 1")
+
+    def expect_bytes(self, barrier: str, count: int, flag: str) -> None:
+        text = f"@$0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], {count};"
+        self._by_flag(text, [f"i1 {flag}", f"ptr addrspace(3) {barrier}"], "br")
 
     def await_phase(self, barrier: str, phase: str) -> None:
         code = self.code
@@ -76,37 +79,45 @@ class AsynchronousInstructions(Assembly):
         code.place(done)
 
     def copy_box_to_shared(
-        self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str
+        self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str, flag: str
     ) -> None:
-        cluster = self.code.assign(f"addrspacecast ptr addrspace(3) {to} to ptr addrspace(7)")
-        places = ", ".join(f"i32 {offset}" for offset in offsets)
-        self.code.call(
-            "void",
-            f"llvm.nvvm.cp.async.bulk.tensor.g2s.tile.{len(offsets)}d",
-            f"ptr addrspace(7) {cluster}, ptr addrspace(3) {barrier}, ptr {tensor_map}, {places}, "
-            "i16 0, i64 0, i1 false, i1 false, i32 0",
+        places = ", ".join(f"${4 + number}" for number in range(len(offsets)))
+        text = (
+            f"@$0 cp.async.bulk.tensor.{len(offsets)}d.shared::cluster.global.tile"
+            f".mbarrier::complete_tx::bytes [$1], [$2, {{{places}}}], [$3];"
         )
+        arguments = [f"i1 {flag}", f"ptr addrspace(3) {to}", f"ptr {tensor_map}"]
+        arguments += [f"ptr addrspace(3) {barrier}", *(f"i32 {offset}" for offset in offsets)]
+        self._by_flag(text, arguments, "brlr" + "r" * len(offsets))
 
-    def copy_row_to_shared(self, to: str, origin: str, size_bytes: int, barrier: str) -> None:
-        cluster = self.code.assign(f"addrspacecast ptr addrspace(3) {to} to ptr addrspace(7)")
-        place = self.code.assign(f"addrspacecast ptr {origin} to ptr addrspace(1)")
-        self.code.call(
-            "void",
-            "llvm.nvvm.cp.async.bulk.global.to.shared.cluster",
-            f"ptr addrspace(7) {cluster}, ptr addrspace(3) {barrier}, ptr addrspace(1) {place}, "
-            f"i32 {size_bytes}, i16 0, i64 0, i1 false, i1 false",
+    def copy_row_to_shared(
+        self, to: str, origin: str, size_bytes: int, barrier: str, flag: str
+    ) -> None:
+        text = (
+            "@$0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+            f"[$1], [$2], {size_bytes}, [$3];"
         )
+        place = self.code.assign(f"addrspacecast ptr {origin} to ptr addrspace(1)")
+        arguments = [f"i1 {flag}", f"ptr addrspace(3) {to}", f"ptr addrspace(1) {place}"]
+        self._by_flag(text, [*arguments, f"ptr addrspace(3) {barrier}"], "brlr")
+
+    def _by_flag(self, text: str, arguments: Sequence[str], constraints: str) -> None:
+        """Write what one thread does: by a flag, as a branch would part the threads of its warp."""
+        self.assembly(text, [*constraints, "~{memory}"], arguments, "void", 0, TOGETHER_WRITES)
 
     def copy_box_from_shared(
-        self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str
+        self, origin: str, tensor_map: str, offsets: Sequence[str], reduction: str, flag: str
     ) -> None:
-        places = ", ".join(f"i32 {offset}" for offset in offsets)
-        what = f"reduce.{reduction}" if reduction else "s2g"
-        self.code.call(
-            "void",
-            f"llvm.nvvm.cp.async.bulk.tensor.{what}.tile.{len(offsets)}d",
-            f"ptr addrspace(3) {origin}, ptr {tensor_map}, {places}, i64 0, i1 false",
+        places = ", ".join(f"${3 + number}" for number in range(len(offsets)))
+        name = "cp.reduce.async.bulk" if reduction else "cp.async.bulk"
+        how = f".{reduction}" if reduction else ""
+        text = (
+            f"@$0 {name}.tensor.{len(offsets)}d.global.shared::cta{how}.tile.bulk_group "
+            f"[$2, {{{places}}}], [$1];"
         )
+        arguments = [f"i1 {flag}", f"ptr addrspace(3) {origin}", f"ptr {tensor_map}"]
+        arguments += [f"i32 {offset}" for offset in offsets]
+        self._by_flag(text, arguments, "brl" + "r" * len(offsets))
 
     def commit_stores(self) -> None:
         self.code.call("void", "llvm.nvvm.cp.async.bulk.commit.group", "")
