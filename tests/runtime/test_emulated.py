@@ -222,3 +222,30 @@ def test_numbers_that_no_fp32_is_are_infinite_as_elsewhere():
     with tw.emulate():
         number_kernel[1,](out, -1e39)
     assert out[0] == -np.inf
+
+
+@tw.jit
+def numbered(out_ptr, count_ptr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, i)
+    tl.store(count_ptr + tl.program_id(0), tl.num_programs(0))
+
+
+@pytest.mark.parametrize("num_ctas", [2, 8])
+def test_the_grid_counts_programs_whatever_blocks_a_cluster_has(num_ctas):
+    out, counts = np.zeros(3 * 64, np.int32), np.zeros(3, np.int32)
+    with tw.emulate("sm_90a", races=True):
+        kernel = numbered[(3,)](out, counts, BLOCK=64, num_warps=8, num_ctas=num_ctas)
+    np.testing.assert_array_equal(out, np.arange(3 * 64))
+    assert counts.tolist() == [3, 3, 3]
+    assert (kernel.metadata.num_warps, kernel.metadata.num_ctas) == (8, num_ctas)
+    assert kernel.num_warps == min(8 * num_ctas, 32)
+
+
+def test_configurations_with_clusters_are_tuned():
+    tuned = tw.autotune([tw.Config({"BLOCK": 64}, num_warps=16, num_ctas=4)], key=[])(numbered)
+    out, counts = np.zeros(64, np.int32), np.zeros(1, np.int32)
+    with tw.emulate("sm_90a"):
+        kernel = tuned[(1,)](out, counts)
+    np.testing.assert_array_equal(out, np.arange(64))
+    assert kernel.num_warps == 32

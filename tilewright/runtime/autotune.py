@@ -254,27 +254,17 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
     ... @tilewright.jit
     ... def kernel(x_ptr, n, BLOCK: tl.constexpr): ...
     """
-    given: Sequence[Any] = configs
-    others = [config for config in given if not isinstance(config, Config)]
-    if others:
-        shown = repr(others[0]) if isinstance(others[0], dict) else "{...}"
-        raise LaunchError(
-            f"autotune: a configuration is a tilewright.Config, not {others[0]!r}",
-            hint=f"write `tilewright.Config({shown})`",
-        )
+    _require_configs(configs)
     hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
-    if do_bench is None:
-        do_bench = partial(
-            measure,
-            warmup=25 if warmup is None else warmup,
-            rep=100 if rep is None else rep,
-        )
-    elif warmup is not None or rep is not None:
+    if do_bench is not None and (warmup is not None or rep is not None):
         warnings.warn(
             "autotune: `warmup` and `rep` have no effect beside `do_bench`",
             DeprecationWarning,
             stacklevel=2,
         )
+    if do_bench is None:
+        times = (25 if warmup is None else warmup, 100 if rep is None else rep)
+        do_bench = partial(measure, warmup=times[0], rep=times[1])
     return lambda fn: Autotuner(
         fn,
         configs,
@@ -285,3 +275,13 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
         cache_results=cache_results,
         executor=executor,
     )
+
+
+def _require_configs(configs: Sequence[Any]) -> None:
+    others = [config for config in configs if not isinstance(config, Config)]
+    if others:
+        shown = repr(others[0]) if isinstance(others[0], dict) else "{...}"
+        raise LaunchError(
+            f"autotune: a configuration is a tilewright.Config, not {others[0]!r}",
+            hint=f"write `tilewright.Config({shown})`",
+        )

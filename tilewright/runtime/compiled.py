@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.deferred import Deferred
-from tilewright.runtime.dispatch import extents
 from tilewright.runtime.host import host
+from tilewright.runtime.launchable import LaunchableKernel
 from tilewright.runtime.machine_code import MachineCode
-from tilewright.runtime.metadata import make_metadata
 
 if TYPE_CHECKING:
     from tilewright.codegen import llvm
@@ -59,7 +58,7 @@ class _Stages(Mapping[str, Any]):
         return build.lower(self._code.request).llvm_ir
 
 
-class CompiledKernel:
+class CompiledKernel(LaunchableKernel):
     """A kernel compiled for one set of types and constants; what `kernel[grid](...)` returns.
 
     `compiled[grid](*arguments)` launches it, on arguments of just these types and constants. `asm`
@@ -68,35 +67,13 @@ class CompiledKernel:
     """
 
     def __init__(self, code: MachineCode, options: Mapping[str, Any]) -> None:
+        super().__init__(code, options)
         self.code = code
-        self.options = dict(options)
         self.asm: Mapping[str, Any] = _Stages(code)
 
     def __repr__(self) -> str:
         return f"<compiled kernel {self.name} {self.hash[:12]}>"
 
-    def __getitem__(self, grid: Any) -> Callable[..., None]:
-        """Return a function that launches this very kernel on all arguments, by position."""
-        sizes = extents(grid)
-        return lambda *values: self.code.launch(sizes, values)
-
     @property
-    def name(self) -> str:
-        return str(self.code.request.function.name)
-
-    @property
-    def hash(self) -> str:
-        return self.code.request.hash
-
-    @property
-    def metadata(self) -> Any:
-        """What the kernel was compiled for: a named tuple with `name`, `hash`, `num_warps`, ..."""
-        return make_metadata(
-            self.options,
-            hash=self.hash,
-            name=self.name,
-            target=host().cpu,
-            shared=0,
-            scratch_bytes=self.code.scratch_bytes,
-            debug=self.code.request.debug,
-        )
+    def facts(self) -> dict[str, Any]:
+        return {"target": host().cpu, "shared": 0, "scratch_bytes": self.code.scratch_bytes}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.deferred import Deferred
-from tilewright.runtime.dispatch import extents
 from tilewright.runtime.gpu_code import GpuCode
-from tilewright.runtime.metadata import make_metadata
+from tilewright.runtime.launchable import LaunchableKernel
 
 if TYPE_CHECKING:
     from tilewright.ir import printer
@@ -53,7 +52,7 @@ class _Stages(Mapping[str, Any]):
         return gpu_build.lower_for_gpu(self._code.request).kernel.llvm_ir
 
 
-class GpuKernel:
+class GpuKernel(LaunchableKernel):
     """A kernel compiled for one set of types, constants and options, on one GPU.
 
     `compiled[grid](*arguments)` launches it, on arguments of just these types and constants. `asm`
@@ -63,25 +62,12 @@ class GpuKernel:
     """
 
     def __init__(self, code: GpuCode, options: Mapping[str, Any]) -> None:
+        super().__init__(code, options)
         self.code = code
-        self.options = dict(options)
         self.asm: Mapping[str, Any] = _Stages(code)
 
     def __repr__(self) -> str:
         return f"<compiled kernel {self.name} {self.hash[:12]} on GPU {self.code.gpu.number}>"
-
-    def __getitem__(self, grid: Any) -> Callable[..., None]:
-        """Return a function that launches this very kernel on all arguments, by position."""
-        sizes = extents(grid)
-        return lambda *values: self.code.launch(sizes, values)
-
-    @property
-    def name(self) -> str:
-        return self.code.name
-
-    @property
-    def hash(self) -> str:
-        return self.code.request.hash
 
     @property
     def n_regs(self) -> int:
@@ -97,13 +83,6 @@ class GpuKernel:
         return self.code.function.most_threads
 
     @property
-    def metadata(self) -> Any:
-        """What the kernel was compiled for: a named tuple with `name`, `hash`, `num_warps`, ..."""
-        return make_metadata(
-            self.options,
-            hash=self.hash,
-            name=self.name,
-            target=self.code.gpu.target.architecture,
-            shared=self.code.shared_bytes,
-            debug=self.code.request.debug,
-        )
+    def facts(self) -> dict[str, Any]:
+        target = self.code.gpu.target.architecture
+        return {"target": target, "shared": self.code.shared_bytes}

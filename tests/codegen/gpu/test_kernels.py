@@ -410,8 +410,12 @@ def test_blocks_of_a_cluster_are_one_block(num_ctas):
 
 def test_more_warps_than_a_block_has():
     x = numbers(4096)
-    with pytest.raises(Unsupported, match="8 warps on each of 8 blocks"):
-        ptx_of(add_kernel, [x, x, x, 4096], BLOCK=1024, num_warps=8, num_ctas=8)
+    with pytest.raises(Unsupported, match="64 warps for a program"):
+        ptx_of(add_kernel, [x, x, x, 4096], BLOCK=1024, num_warps=64)
+    # A cluster has more; here a program is one block, whose warps then have more to do.
+    ptx = ptx_of(add_kernel, [x, x, x, 4096], BLOCK=1024, num_warps=8, num_ctas=8)
+    assert ".reqntid 1024" in ptx
+    assert "cluster" not in ptx
 
 
 @tw.jit

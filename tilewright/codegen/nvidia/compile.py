@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from tilewright import ops
 from tilewright.codegen.code import Code, Element, llvm_type
 from tilewright.codegen.gpu.block import BlockWriter
-from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.gpu.options import MOST_WARPS, GpuOptions
 from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.shared import Buffer, Span
@@ -33,7 +33,6 @@ from tilewright.target import NvidiaTarget
 __all__ = ["PtxKernel", "generate", "prepare"]
 
 _DEFAULTS = GpuOptions()
-_MOST_WARPS = 32
 _LEVEL = 3  # of LLVM's optimiser
 _TENSOR_MAP_BYTES = 128
 _REGISTER_BYTES = 256 << 10  # of a multiprocessor
@@ -77,13 +76,11 @@ def generate(
     Raises `Unsupported` for what this target has no code for, and where a block would need more
     shared memory than there is.
     """
-    warps = options.block_warps
-    if options.num_warps & options.num_warps - 1 or warps & warps - 1 or warps > _MOST_WARPS:
-        blocks = f" on each of {options.num_ctas} blocks" if options.num_ctas > 1 else ""
+    if options.num_warps > MOST_WARPS:
         raise Unsupported(
-            f"{options.num_warps} warps{blocks} for a program",
+            f"{options.num_warps} warps for a program",
             location=function.location,
-            hint=f"num_warps and num_ctas are powers of two, together up to {_MOST_WARPS}",
+            hint=f"a block has up to {MOST_WARPS}: num_warps={MOST_WARPS}",
         )
     module = _fitted(function, target, options)
     if module.shared_bytes > target.shared_bytes:
@@ -94,7 +91,7 @@ def generate(
         module.text,
         module.symbol,
         module.shared_bytes,
-        warps,
+        options.block_warps,
         module.tensor_maps,
         module.assertions,
     )

@@ -1,0 +1,50 @@
+"""What compiled kernels of all targets show the user: names, options, and a way to launch them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.runtime.dispatch import extents
+from tilewright.runtime.kernel_code import KernelCode
+from tilewright.runtime.metadata import make_metadata
+
+__all__ = ["LaunchableKernel"]
+
+
+class LaunchableKernel(ABC):
+    """A kernel compiled for one set of types, constants and `options`."""
+
+    def __init__(self, code: KernelCode, options: Mapping[str, Any]) -> None:
+        self._code = code
+        self.options = dict(options)
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        """Return a function that launches this very kernel on all arguments, by position."""
+        sizes = extents(grid)
+        return lambda *values: self._code.launch(sizes, values)
+
+    @property
+    def name(self) -> str:
+        return str(self._code.request.function.name)
+
+    @property
+    def hash(self) -> str:
+        return self._code.request.hash
+
+    @property
+    def metadata(self) -> Any:
+        """What the kernel was compiled for: a named tuple with `name`, `hash`, `num_warps`, ..."""
+        return make_metadata(
+            self.options,
+            hash=self.hash,
+            name=self.name,
+            debug=self._code.request.debug,
+            **self.facts,
+        )
+
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What else the metadata say: `target`, `shared` (bytes of a block), ..."""
