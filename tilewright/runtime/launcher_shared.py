@@ -306,7 +306,8 @@ def _descriptor_layout_is_known() -> bool:
     def pointer(place: int) -> int | None:
         return ctypes.c_void_p.from_address(place).value
 
-    if (TensorDescriptor.__basicsize__, list.__basicsize__) != (_DESCRIPTOR_BYTES, 40):
+    # Where objects keep their weak references differs from one version of Python to the next.
+    if TensorDescriptor.__basicsize__ < max(DescriptorField) + 8 or list.__basicsize__ != 40:
         return False
     probe = TensorDescriptor.__new__(TensorDescriptor)
     values = {field: [object()] for field in DescriptorField}
@@ -317,10 +318,6 @@ def _descriptor_layout_is_known() -> bool:
         and pointer(pointer(id(value) + 24) or id(value)) == id(value[0])
         for field, value in values.items()
     )
-
-
-# With the place for weak references behind the fields.
-_DESCRIPTOR_BYTES = max(DescriptorField) + 16
 
 
 def _one_digit_tag() -> int:
