@@ -95,6 +95,11 @@ class BlockWriter:
     def _runs_on(self, op: ops.Dot) -> bool:
         return self.placement.product(op).columns > 0 and op not in self.control.deferred
 
+    def _is_loaded(self, op: Op) -> bool:
+        """Whether a loop has loaded it ahead."""
+        puller = self.puller
+        return op in puller.tiles or (op in puller.ahead and op in puller.scalars)
+
     def _op(self, op: Op) -> None:
         match op:
             case ops.Full() | ops.Assume():
@@ -105,7 +110,7 @@ class BlockWriter:
                 self.diagnostics.show(op)
             case ops.Barrier():
                 self.puller.shared.barrier()
-            case ops.Load() | ops.DescriptorLoad() if op in self.puller.tiles:
+            case ops.Load() | ops.DescriptorLoad() if self._is_loaded(op):
                 pass
             case ops.DescriptorLoad():
                 self._scopes[-1].enter_context(self.copies.loaded(op))

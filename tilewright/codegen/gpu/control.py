@@ -51,6 +51,11 @@ class _Copies:
     ring: Ring | None
     start: Callable[[], None]
 
+    @property
+    def meets(self) -> bool:
+        """Whether all threads meet between two iterations."""
+        return self.ring is not None and self.ring.meets
+
     def begin(self) -> None:
         """Write what begins an iteration."""
         if self.ring is not None:
@@ -128,7 +133,7 @@ class ControlFlow:
                     self.carried.fetch(op.body.params[1:], slots)
                     self.blocks.write(op.body.ops)
                     self.carried.keep(op.results, op.body.yields, slots)
-                puller.shared.end_iteration(copies=bool(_stores(op)))
+                puller.shared.end_iteration(copies=bool(_stores(op)), meets=copies.meets)
                 copies.end()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")

@@ -2,7 +2,8 @@
 
 A copy runs on while the threads compute. Started some iterations early, it has arrived when its
 tile is needed. The loads of a loop that feed its products are copied so, and in loops that ask for
-it (`tl.range(..., num_stages=n)`) all loads of tiles.
+it (`tl.range(..., num_stages=n)`) all loads of tiles. Beside those that the threads copy, scalars
+are loaded ahead there, too.
 
 To start the copies of a later iteration one needs its addresses: the part of the loop's body that
 computes them is written a second time, over carried values that run ahead.
@@ -40,10 +41,10 @@ class Pipeline:
     """What to copy ahead, and what computing the addresses takes.
 
     `stages` is the number of tiles of each load that are in shared memory at once. Those of the
-    loads that are `held` pass by registers, as no copy makes them. `ahead` are the ops of the body
-    that the addresses need, in order; `carried` the numbers of the carried values that they need.
-    `deferred` is a product that may still run while the next iteration begins; copies then start at
-    the end of an iteration, when the one before it has ended.
+    loads that are `held` pass by registers, as no copy makes them; `scalars` stay there. `ahead`
+    are the ops of the body that the addresses need, in order; `carried` the numbers of the carried
+    values that they need. `deferred` is a product that may still run while the next iteration
+    begins; copies then start at the end of an iteration, when the one before it has ended.
     """
 
     stages: int
@@ -52,6 +53,7 @@ class Pipeline:
     carried: tuple[int, ...]
     deferred: ops.Dot | None = None
     held: tuple[ops.Load, ...] = ()
+    scalars: tuple[ops.Load, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) ->
     loads = [load for load in found if load in copied or load in held]
     if not loads or (not copied and not fed <= set(held)):
         return None
-    ahead = {needed for load in loads for needed in found[load][0]}
-    carried = {number for load in loads for number in found[load][1]}
+    scalars = _scalars(found, loads, placement) if every else []
+    ahead = {needed for load in (*loads, *scalars) for needed in found[load][0]}
+    carried = {number for load in (*loads, *scalars) for number in found[load][1]}
     return Pipeline(
         stages,
         tuple(loads),
@@ -97,6 +100,7 @@ def pipeline_of(op: ops.For, uses: Uses, placement: Placement, asked: Stages) ->
         tuple(sorted(carried)),
         _deferred(op, uses, placement, loads) if stages > 2 else None,
         tuple(held),
+        tuple(scalars),
     )
 
 
@@ -210,6 +214,15 @@ def _held(
         if padded(load.shape) == load.shape and words <= _MOST_HELD_WORDS:
             found.append(load)
     return found
+
+
+def _scalars(
+    loads: Iterable[CopiedLoad], copied: Sequence[CopiedLoad], placement: Placement
+) -> list[ops.Load]:
+    """The loads of scalars that all threads make when they start copies: all threads have to."""
+    if all(by_one_thread(load, placement) for load in copied):
+        return []
+    return [o for o in loads if isinstance(o, ops.Load) and not o.shape and not o.volatile]
 
 
 def _addresses(load: CopiedLoad) -> list[Value]:

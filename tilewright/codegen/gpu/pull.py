@@ -70,6 +70,7 @@ class Puller:
         self.scalars: dict[Value, Element] = {}
         self.residents: dict[Value, Resident] = {}
         self.tiles: dict[Value, SharedTile] = {}
+        self.ahead: set[Value] = set()  # scalars that the loop has loaded ahead
         self._staged: dict[tuple[Value, LinearLayout], Staged | None] | None = None
         self._pulled: dict[Value, list[LinearLayout]] = {}
         self._ends: dict[Value, tuple[Value, ...]] = {}

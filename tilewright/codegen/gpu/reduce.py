@@ -81,7 +81,9 @@ class Reductions:
                 continue
             place = None if made_by is None else uses.place_in(made_by, uses.block_of[first])
             is_later = place is not None and place >= uses.position[first]
-            if is_later or not (value in self.puller.scalars or value in self.puller.residents):
+            puller = self.puller
+            known = (puller.scalars, puller.residents, puller.tiles)
+            if is_later or not any(value in there for there in known):
                 return False
         return True
 

@@ -16,6 +16,7 @@ from tilewright.codegen.gpu.pipeline import (
     copied_memory,
     origin_of,
 )
+from tilewright.codegen.gpu.scalars_ahead import ScalarsAhead
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.shared_tile import SharedTile
 from tilewright.codegen.gpu.tensor_copy import Barriers, TensorCopies, TensorMachine
@@ -85,6 +86,7 @@ class Ring:
         self._own = [o for o in copied if isinstance(o, ops.Load) and o not in self._asked]
         tiles = {load: self.layouts[load] for load in pipeline.held}
         self._held = HeldLoads(memory, pipeline.held, tiles) if tiles else None
+        self._scalars = ScalarsAhead(memory, pipeline.scalars, self.ahead)
         self._is_by_threads = bool(self._own or tiles)
         self._spans: dict[CopiedLoad, Span] = {}
         block = placement.uses.block_of[pipeline.loads[0]]
@@ -98,6 +100,11 @@ class Ring:
     def ahead(self) -> int:
         """How many iterations' copies start before the loop."""
         return self.pipeline.stages - 1
+
+    @property
+    def meets(self) -> bool:
+        """Whether all threads meet between two iterations, before they start anything else."""
+        return True
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -128,6 +135,7 @@ class Ring:
 
         `prepare` writes what their addresses need, `advance` what the next iteration's need.
         """
+        self._scalars.hide()
         with self.code.guarded(more):
             place, phase = self._written.take()
             prepare()
@@ -137,6 +145,7 @@ class Ring:
                 self._held.load(place)
             if self._full is not None:
                 self._ask(self._full, place, phase)
+            self._scalars.load()
             advance()
         if self._own:
             self.machine.commit_copies()
@@ -184,6 +193,7 @@ class Ring:
             load: SharedTile(layout, self._start(load, place))
             for load, layout in self.layouts.items()
         }
+        self._scalars.take()
         self._meet_first(start_copies)
         self.puller.tiles.update(tiles)
 
@@ -196,6 +206,7 @@ class Ring:
 
     def end(self, start_copies: Callable[[], None]) -> None:
         """End an iteration."""
+        self._scalars.forget()
         for load in self.layouts:
             del self.puller.tiles[load]
         if self.pipeline.deferred is not None:
@@ -230,6 +241,10 @@ class FlowingRing(Ring):
     def ahead(self) -> int:
         return self.pipeline.stages - (self.pipeline.deferred is not None)
 
+    @property
+    def meets(self) -> bool:
+        return False
+
     def starting(self) -> AbstractContextManager[None]:
         return self.copies.by_first_warp()
 
@@ -241,6 +256,7 @@ class FlowingRing(Ring):
         """Nobody waits for anybody."""
 
     def end(self, start_copies: Callable[[], None]) -> None:
+        self._scalars.forget()
         for load in self.layouts:
             del self.puller.tiles[load]
         if self.pipeline.deferred is None:

@@ -26,7 +26,8 @@ __all__ = ["SHARED", "Buffer", "Shared", "Span"]
 SHARED = "ptr addrspace(3)"
 
 _ALIGNMENT = 128
-_SMALL_BYTES = 16 << 10  # memory below this is not worth a barrier to save
+# Memory below this is not worth a barrier to save, nor is as little as this behind rings.
+_SMALL_BYTES, _LITTLE_BYTES = 16 << 10, 1 << 10
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Shared:
         if self._copies_before:
             self.let_copies_read()
             self.barrier()
-        limit = min(max(self.size_bytes, 2 * size, _SMALL_BYTES), self.machine.shared_limit)
+        limit = min(self._worth_a_barrier(size), self.machine.shared_limit)
         span = _first_gap(size, alignment, self._taken())
         if span.end > limit:
             behind = _first_gap(size, alignment, [*self._held, *self._rings])
@@ -145,6 +146,11 @@ class Shared:
         self.size_bytes = max(self.size_bytes, span.end)
         self.is_written = True
         return span
+
+    def _worth_a_barrier(self, size: int) -> int:
+        """From where on a barrier is written rather than to use more memory."""
+        behind_rings = max((ring.end for ring in self._rings), default=0) + _LITTLE_BYTES
+        return max(self.size_bytes, 2 * size, _SMALL_BYTES, behind_rings)
 
     def _taken(self) -> list[Span]:
         """What is in use, or kept for a loop."""
@@ -260,12 +266,13 @@ class Shared:
             self._pending.copies.append(_Access(pointer, writes=True, combines=combines))
             self.writes_by_copies = self._copies_before = True
 
-    def end_iteration(self, *, copies: bool) -> None:
+    def end_iteration(self, *, copies: bool, meets: bool = False) -> None:
         """End the body of the loop: what it touched may be touched again by the next iteration.
 
-        With `copies`, threads meet there before they use shared memory.
+        With `copies`, threads meet there before they use shared memory, with `meets` before they
+        use anything.
         """
-        if _conflict(self._seen) or (self._pending.spans and not copies):
+        if not meets and (_conflict(self._seen) or (self._pending.spans and not copies)):
             self.barrier()
 
     @contextmanager
