@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import DType
-from tilewright.ops import And, Cast, Compare, Full, Invert, Or, Predicate, Select, Xor
+from tilewright.ops import And, Broadcast, Cast, Compare, Full, Invert, Or, Predicate, Select, Xor
 from tilewright.passes.constants import all_ones, is_integer, splat
 from tilewright.passes.rules import Make
 
@@ -57,6 +59,17 @@ def bitwise(op: Op, make: Make) -> Value | None:
             | Xor(Xor(x, Full() as c), Full() as d)
         ):
             return make(type(op)(x, make(type(op)(c, d))))  # (x & c) & d → x & (c & d)
+        case And(And() as inner, outer) | Or(Or() as inner, outer) | Xor(Xor() as inner, outer):
+            return _scalars_first(op, inner.operands, outer, make)
+    return None
+
+
+def _scalars_first(op: Op, inner: Sequence[Value], outer: Value, make: Make) -> Value | None:
+    """(x & repeat(a)) & repeat(b) → x & repeat(a & b) for scalars a and b."""
+    for x, repeated in (inner, inner[::-1]):
+        match repeated, outer:
+            case Broadcast(a), Broadcast(b) if a.type.is_scalar and b.type.is_scalar:
+                return make(type(op)(x, make(Broadcast(make(type(op)(a, b)), op.shape))))
     return None
 
 
