@@ -224,6 +224,16 @@ class Code:
         self.sections[-1].lines.append("\n".join(inner.lines))
 
     @contextlib.contextmanager
+    def forgotten(self, level: int) -> Iterator[None]:
+        """Inside, nothing is found again that sections inside `level` have computed."""
+        hidden = [(section, section.known) for section in self.sections[level + 1 :]]
+        for section, _ in hidden:
+            section.known = {}
+        yield
+        for section, known in hidden:
+            section.known = known
+
+    @contextlib.contextmanager
     def guarded(self, condition: str) -> Iterator[None]:
         """Write inside what runs only where a condition holds; what it computes is known there."""
         inside, after = self.label("then"), self.label("next")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
@@ -49,6 +49,10 @@ class Machine(
         """Wait for the launches before this one, or let those behind it start."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class BlockWriter:
     """Writes the blocks of one function."""
 
@@ -81,8 +85,17 @@ class BlockWriter:
             yield
             self._scopes.pop()
 
+    def write_block(self, written: Iterable[Op], meanwhile: Callable[[], None] = _nothing) -> None:
+        """Write the ops of a block; `meanwhile` writes what is done while the last products run."""
+        self.write(written)
+        meanwhile()
+        self.products.await_all()
+
     def write(self, written: Iterable[Op]) -> None:
-        """Write ops at the current place; what is only a recipe is written where it is needed."""
+        """Write ops at the current place; what is only a recipe is written where it is needed.
+
+        Products may run on behind them.
+        """
         for op in products_first(tuple(written), self.uses, self._runs_on, self.puller.tiles):
             if isinstance(op, ops.Load) or not (
                 op.results and all(self.uses.is_virtual(v) for v in op.results)
@@ -90,7 +103,6 @@ class BlockWriter:
                 with self.code.at(op.location), self.puller.shared.at(op.location):
                     self.products.await_for(op)
                     self._op(op)
-        self.products.await_all()
 
     def _runs_on(self, op: ops.Dot) -> bool:
         return self.placement.product(op).columns > 0 and op not in self.control.deferred

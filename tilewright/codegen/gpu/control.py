@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,6 +36,9 @@ class Blocks(OpWriter, Protocol):
     memory: GlobalMemory
     copies: TensorCopies
 
+    def write_block(self, written: Iterable[Op], meanwhile: Callable[[], None] = ...) -> None:
+        """Write the ops of a block; `meanwhile` writes what is done while the last products run."""
+
     def scope(self) -> AbstractContextManager[None]:
         """Write a block inside: what it keeps in shared memory is given up behind."""
 
@@ -60,6 +63,11 @@ class _Copies:
         """Write what begins an iteration."""
         if self.ring is not None:
             self.ring.begin(self.start)
+
+    def during(self) -> None:
+        """Write what is done in an iteration when all its products have been started."""
+        if self.ring is not None:
+            self.ring.during(self.start)
 
     def end(self) -> None:
         """Write what ends an iteration."""
@@ -131,7 +139,7 @@ class ControlFlow:
                 with code.section(), self.blocks.scope():
                     puller.scalars[op.body.params[0]] = bounds.index(count)
                     self.carried.fetch(op.body.params[1:], slots)
-                    self.blocks.write(op.body.ops)
+                    self.blocks.write_block(op.body.ops, copies.during)
                     self.carried.keep(op.results, op.body.yields, slots)
                 puller.shared.end_iteration(copies=bool(_stores(op)), meets=copies.meets)
                 copies.end()
@@ -205,13 +213,13 @@ class ControlFlow:
             puller.shared.begin_iteration(_stores(op))
             self.carried.fetch(op.condition.params, slots)
             with self.blocks.scope():
-                self.blocks.write(op.condition.ops)
+                self.blocks.write_block(op.condition.ops)
                 more = puller.scalar(op.condition.yields[0]).text
             code.line(f"br i1 {more}, label %{body}, label %{done}")
             code.place(body)
             self.carried.fetch(op.body.params, slots)
             with self.blocks.scope():
-                self.blocks.write(op.body.ops)
+                self.blocks.write_block(op.body.ops)
                 self.carried.keep(op.results, op.body.yields, slots)
             puller.shared.end_iteration(copies=bool(_stores(op)))
             code.line(f"br label %{head}")
@@ -229,7 +237,7 @@ class ControlFlow:
             for label, arm in ((then, op.then), (orelse, op.orelse)):
                 with code.section(), arms(), self.blocks.scope():
                     code.place(label)
-                    self.blocks.write(arm.ops)
+                    self.blocks.write_block(arm.ops)
                     self.carried.keep(op.results, arm.yields, slots)
                     code.line(f"br label %{done}")
             code.place(done)
@@ -246,7 +254,7 @@ class ControlFlow:
                 puller.scalars[param] = puller.pull(value, layout, register)
             # Beyond the end of the tile a loop might never stop.
             with nullcontext() if inside is None else code.guarded(inside.text):
-                self.blocks.write(op.body.ops)
+                self.blocks.write_block(op.body.ops)
                 for value, own in zip(op.body.yields, slots, strict=True):
                     kind = llvm_type(value.type.element)
                     code.line(f"store {kind} {puller.scalar(value).text}, ptr {own[number]}")

@@ -12,8 +12,9 @@ from tilewright.codegen.gpu.carried import Carried
 from tilewright.codegen.gpu.pipeline import Nest, Pipeline
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.ring import Ring
+from tilewright.codegen.gpu.shared_tile import SharedTile
 from tilewright.codegen.trips import trip_count
-from tilewright.ir.core import Op
+from tilewright.ir.core import Op, Value
 
 __all__ = ["Bounds", "LoopCopier", "NestCopier", "OpWriter"]
 
@@ -68,11 +69,18 @@ class _Counter:
 
 
 @contextmanager
-def _aside(puller: Puller) -> Iterator[None]:
-    """Write inside what computes the loop's values for another iteration: they are put back."""
+def _aside(puller: Puller, pipeline: Pipeline, level: int) -> Iterator[None]:
+    """Write inside what computes the loop's values for another iteration: they are put back.
+
+    `level` is the section around the loop's body.
+    """
     scalars, residents = dict(puller.scalars), dict(puller.residents)
-    with puller.code.section():
+    tiles: dict[Value, SharedTile] = {
+        load: puller.tiles.pop(load) for load in pipeline.loads if load in puller.tiles
+    }
+    with puller.code.forgotten(level), puller.code.section():
         yield
+    puller.tiles.update(tiles)
     puller.scalars.clear()
     puller.scalars.update(scalars)
     puller.residents.clear()
@@ -92,11 +100,12 @@ class LoopCopier:
         self.values.start()
         self.counter = _Counter(blocks.code)
         self.counter.set("0")
+        self.level = blocks.code.level
 
     def start_copies(self) -> None:
         """Start the copies of one more iteration, if there is one."""
         code = self.blocks.code
-        with _aside(self.blocks.puller), self.ring.starting():
+        with _aside(self.blocks.puller, self.pipeline, self.level), self.ring.starting():
             count = self.counter.take()
             more = code.assign(f"icmp ult i64 {count}, {self.bounds.trips}")
             self.blocks.puller.scalars[self.op.body.params[0]] = self.bounds.index(count)
@@ -151,11 +160,12 @@ class NestCopier:
         self.outer.start()
         for counter in (self.outer_count, self.count, self.trips):
             counter.set("0")
+        self.level = self.code.level
 
     def start_copies(self) -> None:
         """Start the copies of one more inner iteration, if there is one."""
         code, kind = self.code, self.kind
-        with _aside(self.blocks.puller), self.ring.starting():
+        with _aside(self.blocks.puller, self.nest.pipeline, self.level), self.ring.starting():
             self._find_iteration()
             trips, count = self.trips.get(), self.count.take()
             more = code.assign(f"icmp ult i64 {count}, {trips}")

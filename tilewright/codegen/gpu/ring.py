@@ -16,10 +16,11 @@ from tilewright.codegen.gpu.pipeline import (
     copied_memory,
     origin_of,
 )
+from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.scalars_ahead import ScalarsAhead
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.shared_tile import SharedTile
-from tilewright.codegen.gpu.tensor_copy import Barriers, TensorCopies, TensorMachine
+from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.ir.core import Value
 
 __all__ = ["Ring", "ring_of"]
@@ -28,9 +29,26 @@ __all__ = ["Ring", "ring_of"]
 def ring_of(
     memory: GlobalMemory, copies: TensorCopies, machine: TensorMachine, pipeline: Pipeline
 ) -> Ring:
-    """Return the ring of a loop: warps go at their own pace if one thread asks for all copies."""
-    whole = all(by_one_thread(load, memory.placement) for load in pipeline.loads)
-    return (FlowingRing if whole else Ring)(memory, copies, machine, pipeline)
+    """Return the ring of a loop: one that warps go round at their own pace, where there is one."""
+    flows = _flows(pipeline, memory.placement)
+    return (FlowingRing if flows else Ring)(memory, copies, machine, pipeline)
+
+
+def _flows(pipeline: Pipeline, placement: Placement) -> bool:
+    """Whether warps need not meet: one thread asks for all, or products run while all copy.
+
+    Behind a deferred product all warps would wait for the slowest to copy: they would meet.
+    """
+    if all(by_one_thread(load, placement) for load in pipeline.loads):
+        return True
+    alone = pipeline.deferred is None and not pipeline.held
+    return alone and _multiplies_by_warpgroups(pipeline, placement)
+
+
+def _multiplies_by_warpgroups(pipeline: Pipeline, placement: Placement) -> bool:
+    block = placement.uses.block_of[pipeline.loads[0]]
+    products = [op for op in block.ops if isinstance(op, ops.Dot)]
+    return any(placement.product(op).columns for op in products)
 
 
 class Turn:
@@ -89,12 +107,15 @@ class Ring:
         self._scalars = ScalarsAhead(memory, pipeline.scalars, self.ahead)
         self._is_by_threads = bool(self._own or tiles)
         self._spans: dict[CopiedLoad, Span] = {}
-        block = placement.uses.block_of[pipeline.loads[0]]
-        products = [op for op in block.ops if isinstance(op, ops.Dot)]
-        self._reads_async = any(placement.product(op).columns for op in products)
-        self._full = copies.barriers.reserve(pipeline.stages) if self._asked else None
+        self._reads_async = _multiplies_by_warpgroups(pipeline, placement)
+        arrivals = self._arrivals()
+        self._full = copies.barriers.reserve(pipeline.stages, arrivals) if arrivals else None
         self._written = Turn(self.code, pipeline.stages, phase=1)
         self._read = Turn(self.code, pipeline.stages)
+
+    def _arrivals(self) -> int:
+        """How many threads arrive on the barrier of a place that has been filled."""
+        return int(bool(self._asked))
 
     @property
     def ahead(self) -> int:
@@ -123,8 +144,12 @@ class Ring:
             yield
             for load in self._asked:
                 self.puller.shared.before_access(origin_of(load), writes=False)
-            if self._own:
-                self.machine.wait_for_copies(0)
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave the loop with nothing under way."""
+        if self._own:
+            self.machine.wait_for_copies(0)
 
     # -- copies -----------------------------------------------------------------------------------
 
@@ -139,14 +164,26 @@ class Ring:
         with self.code.guarded(more):
             place, phase = self._written.take()
             prepare()
-            for load in self._own:
-                self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
-            if self._held is not None:
-                self._held.load(place)
-            if self._full is not None:
-                self._ask(self._full, place, phase)
+            self._fill(place, phase)
             self._scalars.load()
             advance()
+        self._end_group()
+
+    def _fill(self, place: str, phase: str) -> None:
+        """Start the copies to a place, which is filled for the first time if the phase is 1."""
+        self._copy_own(place)
+        if self._held is not None:
+            self._held.load(place)
+        if self._full is not None:
+            with self.copies.by_first_warp():
+                self._ask_for(self._full.address(place), place)
+
+    def _copy_own(self, place: str) -> None:
+        for load in self._own:
+            self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
+
+    def _end_group(self) -> None:
+        """End the group of an iteration's copies, if they are counted by groups."""
         if self._own:
             self.machine.commit_copies()
 
@@ -154,10 +191,6 @@ class Ring:
         """Store what the copies started last have left in registers."""
         if self._held is not None:
             self._held.store(self._start)
-
-    def _ask(self, full: Barriers, place: str, phase: str) -> None:
-        with self.copies.by_first_warp():
-            self._ask_for(full.address(place), place)
 
     def _ask_for(self, barrier: str, place: str) -> None:
         size = sum(self.layouts[load].size_bytes for load in self._asked)
@@ -181,14 +214,7 @@ class Ring:
     def begin(self, start_copies: Callable[[], None]) -> None:
         """Begin an iteration: its tiles have arrived."""
         place, phase = self._read.take()
-        if self.pipeline.deferred is None:
-            self.store_held()
-        if self._own:
-            self.machine.wait_for_copies(self.pipeline.stages - 2)
-        if self._is_by_threads and self._reads_async:
-            self.machine.fence_async_proxy()
-        if self._full is not None:
-            self.machine.await_phase(self._full.address(place), phase)
+        self._await_tiles(place, phase)
         tiles: dict[Value, SharedTile] = {
             load: SharedTile(layout, self._start(load, place))
             for load, layout in self.layouts.items()
@@ -197,12 +223,26 @@ class Ring:
         self._meet_first(start_copies)
         self.puller.tiles.update(tiles)
 
+    def _await_tiles(self, place: str, phase: str) -> None:
+        """Wait until the tiles of a place have arrived, as far as this thread knows."""
+        if self.pipeline.deferred is None:
+            self.store_held()
+        if self._own:
+            self.machine.wait_for_copies(self.pipeline.stages - 2)
+        if self._is_by_threads and self._reads_async:
+            self.machine.fence_async_proxy()
+        if self._full is not None:
+            self.machine.await_phase(self._full.address(place), phase)
+
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Let all threads see the tiles; the place of the iteration before is free then."""
         if self._is_by_threads or self.pipeline.deferred is None:
             self.puller.shared.barrier()
         if self.pipeline.deferred is None:
             start_copies()
+
+    def during(self, start_copies: Callable[[], None]) -> None:
+        """Write what is done when all products of the iteration have been started."""
 
     def end(self, start_copies: Callable[[], None]) -> None:
         """End an iteration."""
@@ -218,8 +258,10 @@ class Ring:
 class FlowingRing(Ring):
     """A ring that warps go round at their own pace.
 
-    Each warp says that it has read a place on a second barrier, for which the thread that starts
-    the copies waits. So warps that multiply and warps that do other work overlap.
+    Each warp says that it has read a place on a second barrier, for which those who start the
+    copies wait. So warps that multiply and warps that do other work overlap. The threads' own
+    copies arrive on the full barrier themselves. They start while the last products of an iteration
+    run, and fill the place of the iteration before: by then other warps have read that, too.
     """
 
     def __init__(
@@ -237,23 +279,52 @@ class FlowingRing(Ring):
         with self.code.entered():
             self.code.line(f"store i1 false, ptr {self._had}")
 
+    def _arrivals(self) -> int:
+        placement = self.memory.placement
+        threads = placement.num_warps * self.machine.warp_size
+        return int(bool(self._asked)) + (threads if self._own else 0)
+
     @property
     def ahead(self) -> int:
-        return self.pipeline.stages - (self.pipeline.deferred is not None)
+        is_behind = self._own or self.pipeline.deferred is not None
+        return self.pipeline.stages - int(bool(is_behind))
+
+    def _leave(self) -> None:
+        """All copies have been waited for."""
 
     @property
     def meets(self) -> bool:
         return False
 
     def starting(self) -> AbstractContextManager[None]:
-        return self.copies.by_first_warp()
+        return nullcontext() if self._own else self.copies.by_first_warp()
 
-    def _ask(self, full: Barriers, place: str, phase: str) -> None:
+    def _fill(self, place: str, phase: str) -> None:
         self.machine.await_phase(self._empty.address(place), phase)
-        self._ask_for(full.address(place), place)
+        assert self._full is not None
+        full = self._full.address(place)
+        if self._own:
+            self._copy_own(place)
+            self.machine.arrive_behind_copies(full)
+        if self._asked:
+            with self.copies.by_first_warp() if self._own else nullcontext():
+                self._ask_for(full, place)
+
+    def _end_group(self) -> None:
+        """Copies are counted by barriers."""
+
+    def _await_tiles(self, place: str, phase: str) -> None:
+        assert self._full is not None
+        self.machine.await_phase(self._full.address(place), phase)
+        if self._own and self._reads_async:
+            self.machine.fence_async_proxy()
 
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Nobody waits for anybody."""
+
+    def during(self, start_copies: Callable[[], None]) -> None:
+        if self._own:
+            start_copies()
 
     def end(self, start_copies: Callable[[], None]) -> None:
         self._scalars.forget()
@@ -263,7 +334,8 @@ class FlowingRing(Ring):
             self._give_back()
         else:
             self._give_back_earlier()
-        start_copies()
+        if not self._own:
+            start_copies()
 
     def _give_back_earlier(self) -> None:
         """Give back the place of the iteration before, if there was one, in this loop or earlier.

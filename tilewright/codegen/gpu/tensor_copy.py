@@ -66,6 +66,9 @@ class TensorMachine(CopyMachine, Protocol):
     def arrive_by_warp(self, barrier: str) -> None:
         """Let one thread of each warp arrive on a barrier."""
 
+    def arrive_behind_copies(self, barrier: str) -> None:
+        """Let this thread arrive on a barrier when its own copies so far have arrived."""
+
     def publish_barriers(self) -> None:
         """Let new barriers be seen by copies."""
 

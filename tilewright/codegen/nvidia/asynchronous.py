@@ -57,6 +57,10 @@ class AsynchronousInstructions(Assembly):
         arguments = [f"i1 {first}", f"ptr addrspace(3) {barrier}"]
         self.assembly(text, ["b", "r", "~{memory}"], arguments, "void", 0, TOGETHER_WRITES)
 
+    def arrive_behind_copies(self, barrier: str) -> None:
+        name = "llvm.nvvm.cp.async.mbarrier.arrive.noinc.shared"
+        self.code.call("void", name, f"ptr addrspace(3) {barrier}")
+
     def publish_barriers(self) -> None:
         self.code.call("void", "llvm.nvvm.fence.mbarrier_init.release.cluster", "")
 

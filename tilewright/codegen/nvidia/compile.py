@@ -220,7 +220,7 @@ def llvm_ir(
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
     with writer.scope():
-        writer.write(function.body.ops)
+        writer.write_block(function.body.ops)
     writer.copies.finish()
     writer.copies.prepare_barriers()
     parameters += [
