@@ -49,10 +49,6 @@ class Machine(
         """Wait for the launches before this one, or let those behind it start."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class BlockWriter:
     """Writes the blocks of one function."""
 
@@ -85,10 +81,13 @@ class BlockWriter:
             yield
             self._scopes.pop()
 
-    def write_block(self, written: Iterable[Op], meanwhile: Callable[[], None] = _nothing) -> None:
+    def write_block(
+        self, written: Iterable[Op], meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """Write the ops of a block; `meanwhile` writes what is done while the last products run."""
         self.write(written)
-        meanwhile()
+        if meanwhile is not None:
+            meanwhile()
         self.products.await_all()
 
     def write(self, written: Iterable[Op]) -> None:

@@ -36,7 +36,9 @@ class Blocks(OpWriter, Protocol):
     memory: GlobalMemory
     copies: TensorCopies
 
-    def write_block(self, written: Iterable[Op], meanwhile: Callable[[], None] = ...) -> None:
+    def write_block(
+        self, written: Iterable[Op], meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """Write the ops of a block; `meanwhile` writes what is done while the last products run."""
 
     def scope(self) -> AbstractContextManager[None]:
