@@ -4,6 +4,7 @@ Those of the language are what a kernel computes: they run in eager mode, where 
 the fp32 numbers 0, ..., 7. The examples of `tilewright.layout` are run by its own tests.
 """
 
+import builtins
 import doctest
 import importlib
 import pkgutil
@@ -57,7 +58,9 @@ def public_functions():
     return [
         pytest.param(name, id=name)
         for name in tl.__all__
-        if callable(getattr(tl, name)) and not name.startswith("_")
+        if callable(getattr(tl, name))
+        and not name.startswith("_")
+        and getattr(tl, name) is not getattr(builtins, name, None)
     ]
 
 

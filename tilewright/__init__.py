@@ -16,6 +16,8 @@ from tilewright.errors import (
     TilewrightError,
     Unsupported,
 )
+from tilewright.frontend.aggregates import aggregate
+from tilewright.frontend.builtin import must_use_result
 from tilewright.runtime.autotune import Autotuner, autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.deferred import Deferred
@@ -52,6 +54,7 @@ __all__ = [
     "TilewrightError",
     "Unsupported",
     "__version__",
+    "aggregate",
     "autotune",
     "cdiv",
     "constexpr_function",
@@ -60,6 +63,7 @@ __all__ = [
     "heuristics",
     "jit",
     "language",
+    "must_use_result",
     "next_power_of_2",
     "reinterpret",
     "set_allocator",

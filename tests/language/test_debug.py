@@ -98,3 +98,11 @@ def test_dtypes_have_tritons_names():
     assert tl.TRITON_MAX_TENSOR_NUMEL == 2**20
     assert isinstance(tl.bfloat16, tl.dtype)
     assert np.dtype(np.int32) == tl.int32.numpy
+
+
+def test_what_is_expected_to_be_zero():
+    x, mask = tile([0.0, 2.0, 0.0]), tile([True, False, False])
+    assert tl.expect_zero(x, mask) is x
+    assert tl.expect_zero(0, mask) == 0
+    with pytest.raises(LaunchError, match="expect_zero: a number is not 0 where the mask is true"):
+        tl.expect_zero(x, tile([True, True, False]))

@@ -30,10 +30,15 @@ def builtin(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", wrapper)
 
 
-def must_use_result(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that changes nothing: a kernel that drops its result is refused."""
-    function.must_use_result = True  # type: ignore[attr-defined]
-    return function
+def must_use_result(x: Any, s: bool | str = True) -> Any:
+    """Mark a function that changes nothing: a kernel that drops its result is refused.
+
+    The message may be given, also as `@must_use_result("the message")`.
+    """
+    if isinstance(x, str):
+        return functools.partial(must_use_result, s=x)
+    x.must_use_result = s
+    return x
 
 
 def is_builtin(function: object) -> bool:

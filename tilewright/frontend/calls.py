@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from types import MethodType
 from typing import Any
 
 from tilewright.errors import CompileError
@@ -53,6 +54,10 @@ class Calls(Expressions):
     def _result(
         self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]
     ) -> Any:
+        if isinstance(function, MethodType):
+            method: Any = function.__func__
+            if isinstance(method, Definition):  # of an aggregate
+                function, arguments = method, [function.__self__, *arguments]
         if isinstance(function, Definition | NestedFunction):
             return self.session.call(function, arguments, named, self.place(node))
         replaced = python_function(function)

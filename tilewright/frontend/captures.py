@@ -41,6 +41,16 @@ class _Cell:
             return default
 
 
+class _Members:
+    """The attributes of a class, those of its bases included, as they are read."""
+
+    def __init__(self, cls: type) -> None:
+        self._class = cls
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        return getattr(self._class, name, default)
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A name outside a kernel, or an attribute of a module (`path` is dotted), and its value."""
@@ -109,7 +119,7 @@ class Captures:
                 if not isinstance(value, ModuleType | type) or not hasattr(value, attribute):
                     break
                 name, seen = attribute, f"{seen}.{attribute}"
-                namespace = vars(value)
+                namespace = _Members(value) if isinstance(value, type) else vars(value)
                 value = getattr(value, attribute)
             if value is not MISSING:
                 yield Reference(seen, namespace, name, value)

@@ -24,7 +24,10 @@ from tilewright.frontend.liveness import Liveness
 from tilewright.frontend.parameters import Parameter, read_parameters
 from tilewright.frontend.source import SourceReader, SourceText
 
-__all__ = ["Definition", "Syntax"]
+__all__ = ["AGGREGATE", "Definition", "Syntax"]
+
+# The attribute in which the class of an aggregate has its functions.
+AGGREGATE = "__tilewright_aggregate__"
 
 
 class Syntax:
@@ -171,6 +174,7 @@ class Definition:
                 found[function] = None
                 values = [r.value for r in function.references]
                 values += [p.default for p in function.params]
+                values += [m for v in values for m in _functions_of(v) or ()]
                 pending += [v for v in values if isinstance(v, Definition)]
         return tuple(found)
 
@@ -180,8 +184,11 @@ class Definition:
             (reference.namespace, reference.name, reference.value, reference.path, function)
             for function in self._reachable
             for reference in function.references
-            if isinstance(reference.value, constexpr | Definition | int | float | str | tuple)
-            and not isinstance(reference.value, enum.Enum)
+            if (
+                isinstance(reference.value, constexpr | Definition | int | float | str | tuple)
+                and not isinstance(reference.value, enum.Enum)
+            )
+            or _functions_of(reference.value) is not None
         )
 
     def check_globals(self) -> None:
@@ -194,6 +201,11 @@ class Definition:
                     f"compiled: it was {value!r}, now it is {now!r}",
                     hint="define the kernel again, or pass the value as a tl.constexpr parameter",
                 )
+
+
+def _functions_of(value: Any) -> tuple[Any, ...] | None:
+    """Return the functions of an aggregate, a class that kernels may call; None for others."""
+    return vars(value).get(AGGREGATE) if isinstance(value, type) else None
 
 
 def _identity(value: Any) -> str:
@@ -212,6 +224,11 @@ def _value_digest(value: Any) -> str:
         return f"module {value.__name__}"
     if isinstance(value, FunctionType) and not is_builtin(value):
         return f"python {_qualified_name(value)} {_source_of(value)}"
+    functions = _functions_of(value)
+    if functions is not None:
+        fields = [vars(base).get("__annotations__") for base in value.__mro__]
+        texts = ", ".join(map(_value_digest, functions))
+        return f"aggregate {_qualified_name(value)} {fields} {texts}"
     if callable(value):
         return f"{_qualified_name(value)}"
     if isinstance(value, enum.Enum):

@@ -167,9 +167,10 @@ class Visitor(Loops):
             return
         with self.at(node.value):
             function, _ = self.call(node.value)
-            if getattr(function, "must_use_result", False):
+            if reason := getattr(function, "must_use_result", False):
                 raise CompileError(
-                    f"the result of `{function.__name__}` is not used",
+                    f"the result of `{function.__name__}` is not used"
+                    + (f": {reason}" if isinstance(reason, str) else ""),
                     hint=f"assign it: {self._subject(node.value)} = {ast.unparse(node.value)}",
                 )
 

@@ -128,7 +128,7 @@ def key_of(value: Any) -> Any:
         return Tensor, value.value.type
     if isinstance(value, tuple):
         return type(value), tuple(map(key_of, value))
-    if (fields := _fields(value)) is not None and has_tensor(value):
+    if (fields := _fields(value)) is not None:
         return type(value), tuple(key_of(getattr(value, name)) for name in fields)
     if isinstance(value, float):
         return float, repr(value)

@@ -31,6 +31,7 @@ from tilewright.language.debug import (
     debug_barrier,
     device_assert,
     device_print,
+    expect_zero,
     max_constancy,
     max_contiguous,
     multiple_of,
@@ -173,6 +174,14 @@ from tilewright.language.standard import (
     softmax,
     swizzle2d,
 )
+from tilewright.language.structures import (
+    aggregate_replace,
+    constexpr_type,
+    slice,
+    str_to_ty,
+    tuple,
+    tuple_type,
+)
 from tilewright.spelling import unknown_name
 
 __all__ = [
@@ -181,6 +190,7 @@ __all__ = [
     "abs",
     "add",
     "advance",
+    "aggregate_replace",
     "arange",
     "argmax",
     "argmin",
@@ -208,6 +218,7 @@ __all__ = [
     "condition",
     "const",
     "constexpr",
+    "constexpr_type",
     "core",
     "cos",
     "cumprod",
@@ -223,6 +234,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "expect_zero",
     "extra",
     "fdiv",
     "flip",
@@ -289,6 +301,7 @@ __all__ = [
     "rsqrt",
     "sigmoid",
     "sin",
+    "slice",
     "softmax",
     "sort",
     "split",
@@ -301,6 +314,7 @@ __all__ = [
     "static_range",
     "store",
     "store_tensor_descriptor",
+    "str_to_ty",
     "sub",
     "sum",
     "swizzle2d",
@@ -311,6 +325,8 @@ __all__ = [
     "to_tensor",
     "topk",
     "trans",
+    "tuple",
+    "tuple_type",
     "uint8",
     "uint16",
     "uint32",

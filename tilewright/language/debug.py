@@ -6,12 +6,13 @@ from typing import Any
 
 from tilewright.frontend.builtin import builtin
 from tilewright.frontend.emit import emit_all
-from tilewright.frontend.semantic import diagnostics
+from tilewright.frontend.semantic import comparison, diagnostics
+from tilewright.frontend.semantic.values import as_tensor
 from tilewright.frontend.tensor import Tensor
-from tilewright.ops import Barrier
+from tilewright.ops import Barrier, Predicate
 
 __all__ = [
-    "assume", "debug_barrier", "device_assert", "device_print", "max_constancy",
+    "assume", "debug_barrier", "device_assert", "device_print", "expect_zero", "max_constancy",
     "max_contiguous", "multiple_of", "static_assert", "static_print",
 ]  # fmt: skip
 
@@ -83,6 +84,22 @@ def assume(cond: Any) -> None:
     >>> tl.assume(tl.num_programs(0) > 0)
     """
     diagnostics.assume(cond)
+
+
+@builtin
+def expect_zero(x: Any, mask: Any) -> Any:
+    """Return `x`, of which the elements where `mask` is true are expected to be 0.
+
+    That they are is checked in eager mode and in kernels compiled for debugging.
+
+    >>> tl.expect_zero(tl.arange(0, 3), tl.arange(0, 3) < 1)
+    tensor([0, 1, 2], i32[3])
+    """
+    tensor, where = as_tensor(x, "expect_zero"), as_tensor(mask, "expect_zero: the mask")
+    is_zero = comparison.compare(Predicate.EQ, tensor, 0)
+    message = "expect_zero: a number is not 0 where the mask is true"
+    diagnostics.device_assert(is_zero, message, where)
+    return x
 
 
 @builtin
