@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("codegen",),
     ("emulator",),
     ("runtime",),
+    ("compiler",),
     ("testing", "tools"),
     (TOP,),
     ("kernels",),

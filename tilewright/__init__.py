@@ -83,8 +83,8 @@ _SWITCHES = "the switches are environment variables, all of them in `tilewright/
 _ABSENT = {
     "OutOfResources": "`tilewright.Unsupported` says that a kernel needs what the machine lacks",
     "backends": _SWITCHES,
-    "compile": "`kernel.warmup(...)` compiles without launching",
-    "compiler": "`kernel.warmup(...)` compiles without launching",
+    "compile": "`kernel.warmup(...)` compiles without launching, and so does "
+    "`tilewright.compiler.compile`, for types that are written down",
     "knobs": _SWITCHES,
 }
 

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from tilewright.frontend.constexpr import constexpr, unwrap
+from tilewright.ir.types import DType
 
-__all__ = ["builtin", "is_builtin", "must_use_result"]
+__all__ = ["builtin", "foreign_builtin", "is_builtin", "must_use_result"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _WRAPPERS = (constexpr, tuple)
+# What arrives as a `constexpr` in builtins of other packages.
+_CONSTANTS = (bool, int, float, str, type(None), DType)
 
 
 def builtin(function: Callable[P, R]) -> Callable[P, R]:
@@ -44,3 +47,24 @@ def must_use_result(x: Any, s: bool | str = True) -> Any:
 def is_builtin(function: object) -> bool:
     """Whether `function` is one of the language's own."""
     return getattr(function, "__tilewright_builtin__", False) is True
+
+
+def foreign_builtin(function: Any) -> Callable[..., Any] | None:
+    """Return what to call in place of a function that is marked as Triton marks its own.
+
+    Other packages write such functions: they run while a kernel is compiled, and get every
+    compile-time value as a `constexpr`. None for any other function.
+    """
+    if not getattr(function, "__triton_builtin__", False):
+        return None
+
+    @functools.wraps(function)
+    def on_wrapped(*args: Any, **named: Any) -> Any:
+        plain = map(_wrapped, args)
+        return unwrap(function(*plain, **{name: _wrapped(value) for name, value in named.items()}))
+
+    return on_wrapped
+
+
+def _wrapped(value: Any) -> Any:
+    return constexpr(value) if isinstance(value, _CONSTANTS) else value

@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any
 
 from tilewright.errors import CompileError
-from tilewright.frontend.builtin import is_builtin
+from tilewright.frontend.builtin import foreign_builtin, is_builtin
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import Expressions
 from tilewright.frontend.nested import NestedFunction
@@ -60,7 +60,7 @@ class Calls(Expressions):
                 function, arguments = method, [function.__self__, *arguments]
         if isinstance(function, Definition | NestedFunction):
             return self.session.call(function, arguments, named, self.place(node))
-        replaced = python_function(function)
+        replaced = python_function(function) or foreign_builtin(function)
         if replaced is not None:
             return replaced(*arguments, **named)
         if not callable(function):

@@ -66,7 +66,8 @@ class Definition:
         if not isinstance(fn, FunctionType):
             raise CompileError(f"a kernel must be a Python function, got {type(fn).__name__}")
         functools.update_wrapper(cast("Any", self), fn)
-        self.fn = fn
+        self.__qualname__ = fn.__qualname__
+        self.fn: Any = fn  # None where the function has arrived without its body
         self.name = fn.__name__
         self.noinline = noinline
         self.is_strict = strict
@@ -78,7 +79,20 @@ class Definition:
         self._unspecialised = (tuple(do_not_specialize), tuple(do_not_specialize_on_alignment))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.fn.__module__}.{self.fn.__qualname__}>"
+        return f"<{type(self).__name__} {self.__module__}.{self.__qualname__}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle by name, as functions are; one whose `fn` is None without its body.
+
+        What is left then is what a launch of compiled code asks for: the name, the place, and
+        which parameters there are.
+        """
+        if self.fn is not None:
+            return self.__qualname__
+        names = ("name", "__name__", "__qualname__", "__module__", "noinline", "is_strict")
+        state = {name: vars(self).get(name) for name in names}
+        params = tuple(Parameter(p.num, p.name, is_constexpr=p.is_constexpr) for p in self.params)
+        return _without_body, (type(self), {**state, "params": params, "_read": self._read})
 
     @cached_property
     def _read(self) -> tuple[SourceText, tuple[str, ...]]:
@@ -135,7 +149,7 @@ class Definition:
         """The place of the `def`."""
         text = self.source.lines[0]
         start = len(text) - len(text.lstrip())
-        return Location(self.file, self.first_line, start, len(text), self.name)
+        return Location(self.source.file, self.first_line, start, len(text), self.name)
 
     @cached_property
     def cache_key(self) -> str:
@@ -206,6 +220,13 @@ class Definition:
 def _functions_of(value: Any) -> tuple[Any, ...] | None:
     """Return the functions of an aggregate, a class that kernels may call; None for others."""
     return vars(value).get(AGGREGATE) if isinstance(value, type) else None
+
+
+def _without_body(kind: type[Definition], state: dict[str, Any]) -> Definition:
+    """Return a function that has arrived without its body; it can be asked, not compiled."""
+    function = kind.__new__(kind)
+    vars(function).update(state, fn=None)
+    return function
 
 
 def _identity(value: Any) -> str:

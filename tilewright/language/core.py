@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.frontend.builtin import builtin, must_use_result
-from tilewright.frontend.constexpr import constexpr
+from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.frontend.iterators import condition, range, static_range
 from tilewright.frontend.semantic import PropagateNan
 from tilewright.frontend.semantic import TensorDescriptor as tensor_descriptor  # noqa: N813
@@ -50,6 +50,7 @@ from tilewright.language.dtypes import (
     float16,
     float32,
     float64,
+    get_int_dtype,
     int1,
     int8,
     int16,
@@ -168,6 +169,7 @@ __all__ = [
     "float64",
     "full",
     "gather",
+    "get_int_dtype",
     "histogram",
     "inline_asm_elementwise",
     "int1",
@@ -223,3 +225,6 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]  # fmt: skip
+
+# Kernels of Inductor ask for it by this name.
+_unwrap_if_constexpr = unwrap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.tensor import BlockType
 from tilewright.ir.types import DTYPES, DType, PointerType
@@ -23,6 +24,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "get_int_dtype",
     "int1",
     "int8",
     "int16",
@@ -74,6 +76,19 @@ def block_type(element_ty: Any, shape: Any) -> BlockType:
     True
     """
     return BlockType(unwrap(element_ty), tuple(int(n) for n in unwrap(tuple(shape))))
+
+
+def get_int_dtype(bitwidth: int, signed: bool) -> DType:
+    """Return the integer type of 1, 8, 16, 32 or 64 bits; of 1 bit there is only one.
+
+    >>> get_int_dtype(16, signed=False)
+    tilewright.language.uint16
+    """
+    bits, is_signed = unwrap(bitwidth), unwrap(signed)
+    name = "i1" if bits == 1 else f"{'i' if is_signed else 'u'}{bits}"
+    if name not in DTYPES:
+        raise CompileError(f"there is no integer type of {bits} bits")
+    return DTYPES[name]
 
 
 pi32_t = PointerType(int32)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from tilewright.frontend.builtin import builtin
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.function import device_function
 from tilewright.frontend.tensor import tensor_member
@@ -34,6 +35,12 @@ __all__ = [
     "min", "ravel", "reduce_or", "sigmoid", "softmax", "sort", "sum", "swizzle2d", "topk",
     "xor_sum", "zeros", "zeros_like",
 ]  # fmt: skip
+
+
+@builtin
+def _log2(n: int) -> int:
+    """Return the logarithm of a power of two, at compile time; kernels of Inductor ask for it."""
+    return n.bit_length() - 1
 
 
 @tensor_member

@@ -22,9 +22,8 @@ from tilewright.passes.dump import write_code
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
-from tilewright.runtime.cache import write_entry
+from tilewright.runtime.cache import Entry, write_entry
 from tilewright.runtime.host import host
-from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
 
@@ -54,7 +53,7 @@ class Lowered:
     header: dict[str, Any]
 
 
-def compile_kernel(request: Request) -> MachineCode:
+def compile_kernel(request: Request) -> Entry:
     """Take a kernel through all stages, and keep the result in the disk cache."""
     lowered = lower(request)
     with timed(request, "machine code"):
@@ -62,18 +61,18 @@ def compile_kernel(request: Request) -> MachineCode:
     return _finish(request, lowered, object_bytes)
 
 
-def begin_compile(request: Request, executor: Executor) -> Callable[[], MachineCode]:
-    """Start compiling, LLVM's part on an executor; return a function that waits for the code."""
+def begin_compile(request: Request, executor: Executor) -> Callable[[], Entry]:
+    """Start compiling, LLVM's part on an executor; return a function that waits for the result."""
     lowered = lower(request)
     future = executor.submit(compile_to_object, lowered.llvm_ir, host=host())
     return lambda: _finish(request, lowered, future.result())
 
 
-def _finish(request: Request, lowered: Lowered, object_bytes: bytes) -> MachineCode:
-    """Keep an object in the disk cache and return it as machine code."""
+def _finish(request: Request, lowered: Lowered, object_bytes: bytes) -> Entry:
+    """Keep an object in the disk cache and return it."""
     if request.is_portable:
         write_entry(request.cache_name, lowered.header, object_bytes)
-    return MachineCode(request, lowered.header, object_bytes)
+    return Entry(lowered.header, object_bytes)
 
 
 def lower(request: Request) -> Lowered:

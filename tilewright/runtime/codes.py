@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tilewright import env
 from tilewright.runtime.arguments import Argument
+from tilewright.runtime.cache import Entry, read_entry
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.report import tell
@@ -38,11 +39,16 @@ else:
     gpu_target = Deferred("tilewright.runtime.gpu_target")
     machine_code = Deferred("tilewright.runtime.machine_code")
 
-__all__ = ["begin_code", "code_for", "kernel_of", "run_code"]
+__all__ = ["begin_code", "code_for", "code_of", "entry_for", "kernel_of", "run_code"]
 
 
 def code_for(asked: Request) -> Code:
     """Return the code of a request, compiled if it is not in the disk cache."""
+    return code_of(asked, entry_for(asked))
+
+
+def entry_for(asked: Request) -> Entry:
+    """Return what the disk cache keeps of a request, compiled if it is not there."""
     found = _from_disk(asked)
     if found is not None:
         return found
@@ -51,14 +57,23 @@ def code_for(asked: Request) -> Code:
     return gpu_build.compile_for_gpu(asked)
 
 
+def code_of(asked: Request, entry: Entry) -> Code:
+    """Return what the disk cache keeps of a request as code that can run."""
+    if asked.target is None:
+        return machine_code.MachineCode(asked, entry.header, entry.payload)
+    return gpu_code.GpuCode(asked, entry.header, entry.payload)
+
+
 def begin_code(asked: Request, executor: Executor) -> Callable[[], Code]:
     """Start compiling on an executor; return a function that waits for the code."""
     found = _from_disk(asked)
     if found is not None:
-        return lambda: found
+        return lambda: code_of(asked, found)
     if asked.target is None:
-        return build.begin_compile(asked, executor)
-    return gpu_build.begin_compile_for_gpu(asked, executor)
+        finish = build.begin_compile(asked, executor)
+    else:
+        finish = gpu_build.begin_compile_for_gpu(asked, executor)
+    return lambda: code_of(asked, finish())
 
 
 def kernel_of(code: Code, options: Mapping[str, Any]) -> Compiled:
@@ -82,16 +97,16 @@ def run_code(code: Code, grid: Extents, arguments: Sequence[Argument]) -> None:
 def _without_tensor_maps(code: gpu_code.GpuCode) -> gpu_code.GpuCode:
     if code.without_tensor_maps is None:
         assert code.request.target is not None
-        gpu, options = code.request.target
+        architecture, options, gpu = code.request.target
         asked = code.request.for_target(
-            gpu_target.GpuTarget(gpu, replace(options, tensor_maps=False))
+            gpu_target.GpuTarget(architecture, replace(options, tensor_maps=False), gpu)
         )
         code.without_tensor_maps = cast("gpu_code.GpuCode", code_for(asked))
     return code.without_tensor_maps
 
 
-def _from_disk(asked: Request) -> Code | None:
-    """Return code that an earlier process has kept.
+def _from_disk(asked: Request) -> Entry | None:
+    """Return what an earlier process has kept.
 
     It needs none of the compiler: neither the passes nor the code generator is imported. Where the
     stages are to be shown, they have to be gone through.
@@ -99,12 +114,8 @@ def _from_disk(asked: Request) -> Code | None:
     if env.debug_level() >= 3 or env.dump_directory() is not None or not asked.is_portable:
         return None
     started = time.perf_counter()
-    code: Code | None
-    if asked.target is None:
-        code = machine_code.find_kernel(asked)
-    else:
-        code = gpu_code.find_gpu_kernel(asked)
-    if code is not None and env.debug_level() >= 2:
+    entry = read_entry(asked.cache_name)
+    if entry is not None and env.debug_level() >= 2:
         milliseconds = (time.perf_counter() - started) * 1e3
         tell(f"[tilewright] {asked.function.name}: from disk {milliseconds:.1f} ms")
-    return code
+    return entry

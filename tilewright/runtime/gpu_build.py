@@ -16,10 +16,9 @@ from tilewright.errors import InternalError
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.runtime.build import effects, show_code, tile_ir, timed, with_room
-from tilewright.runtime.cache import write_entry
+from tilewright.runtime.cache import Entry, write_entry
 from tilewright.runtime.cuda import Device, link
 from tilewright.runtime.cuda_errors import CudaError
-from tilewright.runtime.gpu_code import GpuCode
 from tilewright.runtime.gpu_target import GpuTarget
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
@@ -43,19 +42,19 @@ class LoweredForGpu:
     header: dict[str, Any]
 
 
-def compile_for_gpu(request: Request) -> GpuCode:
+def compile_for_gpu(request: Request) -> Entry:
     """Take a kernel through all stages, and keep the result in the disk cache."""
     return _assembled_here(request, lower_for_gpu(request))
 
 
-def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], GpuCode]:
-    """Start compiling, the assembler on an executor; return a function that waits for the code."""
+def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], Entry]:
+    """Start compiling, the assembler on an executor; return a function that waits for it."""
     lowered = lower_for_gpu(request)
     if isinstance(executor, ThreadPoolExecutor):
         whole = executor.submit(_assembled_here, request, lowered)
         return whole.result
     # Another process has ptxas, but not the GPU that the driver needs to assemble.
-    future = executor.submit(_cubin, lowered.kernel.ptx, _target(request).gpu.target)
+    future = executor.submit(_cubin, lowered.kernel.ptx, _target(request).architecture)
     return lambda: _finish(request, lowered, future.result())
 
 
@@ -70,12 +69,12 @@ def _target(request: Request) -> GpuTarget:
 
 
 def _lower(request: Request) -> LoweredForGpu:
-    gpu, options = _target(request)
-    function, kernel = write_ptx(request, gpu.target, options)
+    architecture, options, _ = _target(request)
+    function, kernel = write_ptx(request, architecture, options)
     header = {
         "symbol": kernel.symbol,
         "shared_bytes": kernel.shared_bytes,
-        "threads": kernel.num_warps * gpu.target.warp_size,
+        "threads": kernel.num_warps * architecture.warp_size,
         # A kernel that may start early must wait for the one before it somewhere.
         "overlaps": options.launch_pdl and "griddepcontrol.wait" in kernel.ptx,
         "tensor_maps": [to_literal(tensor_map) for tensor_map in kernel.tensor_maps],
@@ -99,24 +98,24 @@ def write_ptx(
     return function, kernel
 
 
-def _assembled_here(request: Request, lowered: LoweredForGpu) -> GpuCode:
+def _assembled_here(request: Request, lowered: LoweredForGpu) -> Entry:
     with timed(request, "machine code"):
-        cubin = _cubin(lowered.kernel.ptx, _target(request).gpu.target)
+        cubin = _cubin(lowered.kernel.ptx, _target(request).architecture)
     return _finish(request, lowered, cubin)
 
 
-def _finish(request: Request, lowered: LoweredForGpu, cubin: bytes | None) -> GpuCode:
-    """Keep the code in the disk cache and return it."""
-    ptx = lowered.kernel.ptx
-    if cubin is None:
+def _finish(request: Request, lowered: LoweredForGpu, cubin: bytes | None) -> Entry:
+    """Keep PTX and machine code in the disk cache and return them."""
+    ptx, gpu = lowered.kernel.ptx, _target(request).gpu
+    if cubin is None and gpu is not None:
         with timed(request, "machine code from the driver"):
-            cubin = _linked(_target(request).gpu, ptx, request.function.name)
+            cubin = _linked(gpu, ptx, request.function.name)
     text = ptx.encode()
     header = {**lowered.header, "ptx_bytes": len(text)}
     payload = text + (cubin or b"")
     if request.is_portable:
         write_entry(request.cache_name, header, payload)
-    return GpuCode(request, header, payload)
+    return Entry(header, payload)
 
 
 def _cubin(ptx: str, target: NvidiaTarget) -> bytes | None:

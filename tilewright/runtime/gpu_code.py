@@ -10,7 +10,6 @@ from typing import Any
 from tilewright.codegen.gpu.failure import FAILURE
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.runtime.arguments import Argument, leaves
-from tilewright.runtime.cache import read_entry
 from tilewright.runtime.cuda import Function, Module, current_stream, driver
 from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
@@ -20,7 +19,7 @@ from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.request import Request
 from tilewright.runtime.tensor_maps import TensorMaps, from_literal, with_driver
 
-__all__ = ["GpuCode", "find_gpu_kernel"]
+__all__ = ["GpuCode"]
 
 _LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 # CU_STREAM_LEGACY and 0 are the same stream.
@@ -35,8 +34,10 @@ class GpuCode(KernelCode):
 
     def __init__(self, request: Request, header: Mapping[str, Any], payload: bytes) -> None:
         super().__init__(request, header)
-        assert request.target is not None
-        self.gpu, self.options = request.target
+        target = request.target
+        assert target is not None
+        assert target.gpu is not None
+        self.gpu, self.options = target.gpu, target.options
         self.without_tensor_maps: GpuCode | None = None
         self.shared_bytes: int = header["shared_bytes"]
         self.threads: int = header["threads"]
@@ -177,12 +178,6 @@ class GpuCode(KernelCode):
         """Wait until it has ended, unless it is only recorded; an error names the kernel."""
         if not self.gpu.is_capturing(current_stream(self.gpu.number)):
             self.gpu.synchronize(f"running {self.name}")
-
-
-def find_gpu_kernel(request: Request) -> GpuCode | None:
-    """Return the code of a request if it is in the disk cache."""
-    entry = read_entry(request.cache_name)
-    return None if entry is None else GpuCode(request, entry.header, entry.payload)
 
 
 def _own_stream(argument: Argument) -> int | None:

@@ -1,4 +1,4 @@
-"""What a kernel is compiled for on a GPU: the GPU, and the options that change the code."""
+"""What a kernel is compiled for on a GPU: an architecture, and options that change the code."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from typing import NamedTuple
 
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.runtime.cuda import Device, driver
+from tilewright.target import NvidiaTarget
 
 __all__ = ["GpuTarget"]
 
 
 class GpuTarget(NamedTuple):
-    """A GPU of this process, and how kernels are compiled for it."""
+    """An architecture, how kernels are compiled for it, and a GPU of this process that runs them.
 
-    gpu: Device
+    Without a GPU, kernels are only compiled: no driver is needed.
+    """
+
+    architecture: NvidiaTarget
     options: GpuOptions
+    gpu: Device | None = None
 
     @property
     def fingerprint(self) -> str:
         """A text that differs where generated code may differ: a part of cache keys."""
-        return f"{self.gpu.target.fingerprint};driver={driver().version};{self.options}"
+        assembler = "none" if self.gpu is None else driver().version
+        return f"{self.architecture.fingerprint};driver={assembler};{self.options}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -78,7 +79,11 @@ class JITFunction(KernelFunction, KernelInterface):
     ) -> None:
         super().__init__(fn, **settings)
         self.version = version
+        self.repr = repr or operator.attrgetter("name")
         self.launch_metadata = launch_metadata
+        # What generators of kernels read, and take off before they pickle a function.
+        self.__globals__ = fn.__globals__
+        self.used_global_vals: Any = {}
         self._remembered: list[Any] = [self.check_globals, ()]
         self.checks_assertions = env.device_debug() if debug is None else debug
         self.is_interpreted = env.interpret()
@@ -340,7 +345,8 @@ class JITFunction(KernelFunction, KernelInterface):
         debug, checks_overflow = self._checks(options)
         target = None
         if gpu is not None:
-            target = gpu_target.GpuTarget(cuda.device(gpu), gpu_options.GpuOptions.among(options))
+            device, chosen = cuda.device(gpu), gpu_options.GpuOptions.among(options)
+            target = gpu_target.GpuTarget(device.target, chosen, device)
         return request.Request(
             self,
             {argument.name: argument.specialization for argument in arguments},
@@ -441,7 +447,8 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     `noinline` keeps a called function apart, `version` is part of what identifies the kernel in
     the disk cache, and `source` is its text where Python keeps none (`exec`, some prompts).
     `strict` makes what Triton does not have an error (`TILEWRIGHT_STRICT=1` does so everywhere).
-    `repr` and `launch_metadata` are accepted for kernels that have them; nothing here asks them.
+    `repr` and `launch_metadata` are accepted for kernels that have them; what generates kernels
+    asks them.
 
     >>> import numpy as np, tilewright, tilewright.language as tl
     >>> @tilewright.jit

@@ -8,7 +8,6 @@ from typing import Any
 
 from tilewright.codegen.loading import LoadedObject
 from tilewright.runtime.arguments import Argument, leaves
-from tilewright.runtime.cache import read_entry
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.host import load_object
 from tilewright.runtime.kernel_code import KernelCode
@@ -17,7 +16,7 @@ from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.pool import run_packed
 from tilewright.runtime.request import Request
 
-__all__ = ["MachineCode", "find_kernel"]
+__all__ = ["MachineCode"]
 
 _SLOT_BYTES = 8
 
@@ -85,9 +84,3 @@ class MachineCode(KernelCode):
 
     def _fail(self, code: int) -> None:
         raise self.failed(code)
-
-
-def find_kernel(request: Request) -> MachineCode | None:
-    """Return the machine code of a request if it is in the disk cache."""
-    entry = read_entry(request.cache_name)
-    return None if entry is None else MachineCode(request, entry.header, entry.payload)

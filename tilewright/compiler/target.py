@@ -1,0 +1,42 @@
+"""`GPUTarget`: what to compile for, written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.errors import Unsupported
+from tilewright.runtime.gpu_target import GpuTarget
+from tilewright.target import nvidia_target
+
+__all__ = ["GPUTarget"]
+
+_FIRST = "7.5 and later are supported"
+
+
+@dataclass(frozen=True)
+class GPUTarget:
+    """A kind of machine: `backend` is `"cuda"` or `"cpu"`, `arch` a compute capability (90: 9.0).
+
+    >>> GPUTarget("cuda", 90, 32).backend
+    'cuda'
+    """
+
+    backend: str
+    arch: int | str
+    warp_size: int
+
+    def with_options(self, options: GpuOptions) -> GpuTarget | None:
+        """Return what requests are made for, None for this machine's CPU.
+
+        Raises `Unsupported` for a machine that kernels are not compiled for.
+        """
+        if self.backend == "cpu":
+            return None
+        if self.backend != "cuda":
+            raise Unsupported(f"there is no backend {self.backend!r}", hint='"cuda" or "cpu"')
+        number = int(str(self.arch).removeprefix("sm_").rstrip("af"))
+        architecture = nvidia_target(*divmod(number, 10))
+        if architecture is None:
+            raise Unsupported(f"there is no target for compute capability {self.arch}", hint=_FIRST)
+        return GpuTarget(architecture, options)
