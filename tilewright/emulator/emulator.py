@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.emulator.binding import Binder, numpy_type
 from tilewright.emulator.floats import Array
+from tilewright.emulator.global_writes import GlobalWrites
 from tilewright.emulator.groups import Step
 from tilewright.emulator.instructions import HANDLERS
 from tilewright.emulator.instructions.control import guarded
@@ -124,6 +125,7 @@ class Emulator:
                 cell_bytes=_smallest_access(machine.kernel),
                 races=finds_races,
                 uninitialised=finds_uninitialised,
+                global_writes=GlobalWrites(memory) if _has_bulk_copies(machine.kernel) else None,
             )
         machine.profile = Profile() if options.get("profile", False) else None
         machine.print = _collector(report, options.get("output"))
@@ -232,6 +234,11 @@ def _may_wait(kernel: Kernel) -> bool:
             if any(start <= place < end for place in atomics):
                 return True
     return False
+
+
+def _has_bulk_copies(kernel: Kernel) -> bool:
+    """Whether the asynchronous proxy comes to global memory."""
+    return any(i.opcode == "cp" and i.has("bulk") for i in kernel.instructions)
 
 
 def _smallest_access(kernel: Kernel) -> int:

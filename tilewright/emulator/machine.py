@@ -439,6 +439,8 @@ class Machine:
             counts_once = values is None or instruction.opcode not in {"atom", "red"}
             if self.profile is not None and counts_once:
                 self.profile.global_access(instruction, addresses, itemsize, lanes)
+            if self.races is not None and values is not None:
+                self.races.global_write(instruction, addresses, itemsize, lanes)
             return self.memory, addresses
         return self._locate_inside(space, addresses, itemsize, lanes, instruction, values)
 

@@ -5,7 +5,8 @@ has done. Barriers and mbarriers pass clocks on. An access to a byte races with 
 one of them writes and the clock of the later thread does not reach the earlier access. Agents are
 the threads, the `cp.async` of each thread, the bulk copies of each mbarrier, the bulk stores of
 each thread, and the `wgmma` of each warp. A second clock says what has passed a proxy fence: the
-asynchronous proxy may only read what threads wrote before one.
+asynchronous proxy may only read what threads wrote before one. Of global memory, where there are
+copies, that is all that is watched: who has written a byte (`global_writes.py`).
 
 Shadow memory keeps, for each cell, the last write and the last read of four groups of agents, so
 that an old read can be forgotten; what is reported is real. A cell is a byte, or several where the
@@ -17,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.emulator.floats import Array
+from tilewright.emulator.global_writes import GlobalWrites
 from tilewright.emulator.program import Instruction
 from tilewright.emulator.report import Finding
 
@@ -44,6 +46,7 @@ class RaceDetector:
         cell_bytes: int = 1,
         races: bool = True,
         uninitialised: bool = False,
+        global_writes: GlobalWrites | None = None,
     ) -> None:
         self.width, self.blocks, self.shared_bytes = width, blocks, shared_bytes
         self.cell_bytes = cell_bytes
@@ -54,6 +57,8 @@ class RaceDetector:
         self._stores = 2 * width + _SLOTS
         self._products = 2 * width + 2 * _SLOTS
         self.columns = self._products + width // _LANES
+        # Behind what has passed a fence of shared memory: what of the threads one of global memory.
+        self._global_writes, self._global = global_writes, self.columns
         self._instructions: list[Instruction] = []
         self._numbers: dict[int, int] = {}
         self.start()
@@ -68,7 +73,10 @@ class RaceDetector:
         self.time = 1
         size, threads = self.blocks * self._cells, self.blocks * self.width
         self._clock: Array = np.zeros((threads, self.columns), np.int32)
-        self._fenced: Array = np.zeros((threads, self.columns), np.int32)
+        known = self.columns + (self.width if self._global_writes is not None else 0)
+        self._fenced: Array = np.zeros((threads, known), np.int32)
+        if self._global_writes is not None:
+            self._global_writes.clear()
         # What all threads of a block know since they last met; the rest is nothing but zeros while
         # no asynchronous agent and no fence has been seen.
         self._floor: Array = np.zeros((self.blocks, self.columns), np.int32)
@@ -98,7 +106,7 @@ class RaceDetector:
             floor = self._floor[blocks, self._copies :]
             self._floor[blocks, self._copies :] = np.maximum(floor, known)
         if self._has_fenced:
-            fenced = self._fenced.reshape(by_block)
+            fenced = self._fenced.reshape(self.blocks, self.width, -1)
             fenced[blocks] = fenced[blocks].max(1, keepdims=True)
 
     def join(self, origins: Array, receivers: Array) -> None:
@@ -121,12 +129,17 @@ class RaceDetector:
             known = rows.reshape(-1, _LANES, clock.shape[1]).max(1)
             clock[lanes] = known[lanes // _LANES]
 
-    def fence(self, lanes: Array) -> None:
-        """Let what threads know pass to the asynchronous proxy."""
+    def fence(self, lanes: Array, *, shared: bool, everywhere: bool) -> None:
+        """Let what threads know of shared and of global memory pass to the asynchronous proxy."""
         self._now(lanes)
         self._has_fenced = True
         known = np.maximum(self._clock[lanes], self._floor[lanes // self.width])
-        self._fenced[lanes] = np.maximum(self._fenced[lanes], known)
+        if everywhere and self._global_writes is not None:
+            passed = self._fenced[lanes, self._global :]
+            self._fenced[lanes, self._global :] = np.maximum(passed, known[:, : self.width])
+        if shared:
+            passed = self._fenced[lanes, : self._global]
+            self._fenced[lanes, : self._global] = np.maximum(passed, known)
 
     def reset(self, key: Key) -> None:
         """Begin anew with an mbarrier."""
@@ -144,8 +157,8 @@ class RaceDetector:
 
     def end_phase(self, key: Key) -> None:
         """Publish what arrived, the bytes of bulk copies included."""
-        nothing = np.zeros(self.columns, np.int32)
-        clock, fenced = self._arrived.pop(key, (nothing, nothing))
+        nothing = np.zeros(self._fenced.shape[1], np.int32)
+        clock, fenced = self._arrived.pop(key, (nothing[: self.columns], nothing))
         clock = clock.copy()
         self.time += 1
         clock[self._slot(key)] = self.time
@@ -258,6 +271,33 @@ class RaceDetector:
         self._check_read(instruction, cells, threads, threads % self.width)
         self._check_fence(instruction, cells, self._fenced[thread])
         self._note_read(instruction, cells, columns)
+
+    def global_write(
+        self, instruction: Instruction, addresses: Array, itemsize: int, lanes: Array
+    ) -> None:
+        """Note what threads write to global memory, where copies may come to it."""
+        if self._global_writes is not None and self.finds_races:
+            self.time += 1
+            number = self._number(instruction)
+            self._global_writes.note(addresses, itemsize, lanes, self.time, number)
+
+    def global_copy(
+        self, instruction: Instruction, thread: int, addresses: Array, itemsize: int
+    ) -> None:
+        """Find bytes of a copy that threads of its block wrote with no proxy fence since."""
+        if self._global_writes is None or not self.finds_races:
+            return
+        for write in self._global_writes.of(addresses, itemsize):
+            writer = write.thread % self.width
+            is_own = write.thread // self.width == thread // self.width
+            if is_own and self._fenced[thread, self._global + writer] < write.time:
+                message = (
+                    f"the byte at {write.address:#x} was written by thread {writer}, with no "
+                    "`fence.proxy.async` of global memory before the asynchronous proxy uses it"
+                )
+                earlier = self._instructions[write.by]
+                self._find("missing proxy fence", message, instruction, earlier)
+                return
 
     def matrix_read(self, instruction: Instruction, first_lane: int, places: Array) -> None:
         """Check and note the reads of a warp's `wgmma`."""

@@ -73,10 +73,18 @@ class _Update:
 
 
 class Atomics:
-    """Writes the atomics of one function."""
+    """Writes the atomics of one function; `has_tensor_loads` says whether it copies blocks."""
 
-    def __init__(self, puller: Puller, placement: Placement, machine: AtomicMachine) -> None:
+    def __init__(
+        self,
+        puller: Puller,
+        placement: Placement,
+        machine: AtomicMachine,
+        *,
+        has_tensor_loads: bool,
+    ) -> None:
         self.puller, self.placement, self.machine = puller, placement, machine
+        self.has_tensor_loads = has_tensor_loads
         self.code = puller.code
 
     def write(self, op: Op) -> None:
@@ -109,6 +117,9 @@ class Atomics:
             old = self._told(op, layout, old, first)
         elif sem in _ACQUIRES:
             self.puller.shared.barrier()
+        if sem in _ACQUIRES and self.has_tensor_loads:
+            # What other blocks have stored before they were met here is copied, too.
+            self.machine.fence_async_proxy(everywhere=True)
         if op.pointer.shape:
             self.puller.residents[op] = Resident.of(layout, old)
         else:

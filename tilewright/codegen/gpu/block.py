@@ -65,7 +65,8 @@ class BlockWriter:
         self.uses, self.placement = uses, placement
         self.puller = Puller(code, machine, uses, placement)
         self.memory = GlobalMemory(self.puller, placement, machine)
-        self.atomics = Atomics(self.puller, placement, machine)
+        copies = any(isinstance(op, ops.DescriptorLoad) for op in function.body.walk())
+        self.atomics = Atomics(self.puller, placement, machine, has_tensor_loads=copies)
         self.reductions = Reductions(self.puller, placement)
         self.products = RunningProducts(self.puller, machine)
         self.copies = TensorCopies(self.puller, machine, function, self.atomics)

@@ -143,7 +143,7 @@ class ControlFlow:
                     self.carried.fetch(op.body.params[1:], slots)
                     self.blocks.write_block(op.body.ops, copies.during)
                     self.carried.keep(op.results, op.body.yields, slots)
-                puller.shared.end_iteration(copies=bool(_stores(op)), meets=copies.meets)
+                puller.shared.end_iteration(_stores(op), meets=copies.meets)
                 copies.end()
                 following = code.assign(f"add nuw i64 {count}, 1")
                 code.line(f"store i64 {following}, ptr {counter}")
@@ -223,7 +223,7 @@ class ControlFlow:
             with self.blocks.scope():
                 self.blocks.write_block(op.body.ops)
                 self.carried.keep(op.results, op.body.yields, slots)
-            puller.shared.end_iteration(copies=bool(_stores(op)))
+            puller.shared.end_iteration(_stores(op))
             code.line(f"br label %{head}")
             code.place(done)
         self.carried.fetch(op.results, slots)

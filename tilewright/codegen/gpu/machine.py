@@ -82,6 +82,12 @@ class GpuMachine(Protocol):
     def wait_for_stores(self, *, only_reads: bool) -> None:
         """Wait until this thread's copies have read shared memory, or have been written, too."""
 
+    def fence_async_proxy(self, *, everywhere: bool = False) -> None:
+        """Let what this thread has written to shared memory be seen by what is asynchronous.
+
+        `everywhere` means the user's memory, too.
+        """
+
     def load_matrices(self, address: str, count: int, *, transposed: bool) -> list[str]:
         """Load 8x8 matrices of 16 bits from shared memory, a word of each to a lane."""
 
@@ -102,9 +108,3 @@ class CopyMachine(GpuMachine, Protocol):
 
     def wait_for_copies(self, running: int) -> None:
         """Wait until at most so many groups of this thread's copies have not arrived."""
-
-    def fence_async_proxy(self, *, everywhere: bool = False) -> None:
-        """Let what this thread has written to shared memory be seen by asynchronous readers.
-
-        `everywhere` means the user's memory, too.
-        """

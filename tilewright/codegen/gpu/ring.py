@@ -137,13 +137,17 @@ class Ring:
                     ring = self.puller.shared.ring(size, layout.alignment)
                     self._spans[load] = stack.enter_context(ring)
             for load in self._asked:
-                self.puller.shared.before_access(origin_of(load), writes=False)
+                self.puller.shared.before_access(
+                    origin_of(load), writes=False, is_asynchronous=True
+                )
             if self._asked and self.puller.shared.is_written:
                 self.machine.fence_async_proxy()
                 self.puller.shared.barrier()
             yield
             for load in self._asked:
-                self.puller.shared.before_access(origin_of(load), writes=False)
+                self.puller.shared.before_access(
+                    origin_of(load), writes=False, is_asynchronous=True
+                )
             self._leave()
 
     def _leave(self) -> None:

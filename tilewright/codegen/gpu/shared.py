@@ -47,12 +47,19 @@ class Span:
         return f"getelementptr (i8, {SHARED} @shared, i32 {self.start})"
 
 
+Copy = tuple[Value, AtomicKind | None]  # to the user's memory: where, and how it is combined
+
+
 class _Access(NamedTuple):
-    """An access to the user's memory; writes that combine alike need no order among themselves."""
+    """An access to the user's memory; writes that combine alike need no order among themselves.
+
+    Asynchronous ones, by copies, see what threads have written before a fence.
+    """
 
     pointer: Value
     writes: bool
     combines: AtomicKind | None = None
+    is_asynchronous: bool = False
 
     def commutes(self, other: _Access, *, same_time: bool = True) -> bool:
         """Whether two accesses need no order."""
@@ -60,6 +67,10 @@ class _Access(NamedTuple):
             return True
         alike = self.combines is not None and self.combines is other.combines
         return alike or _apart(self.pointer, other.pointer, same_time=same_time)
+
+    def is_fenced_from(self, write: _Access) -> bool:
+        """Whether this has to come behind a fence, where a thread's write came before."""
+        return self.is_asynchronous and not _apart(self.pointer, write.pointer, same_time=False)
 
 
 @dataclass
@@ -69,12 +80,14 @@ class _Pending:
     spans: list[Span] = field(default_factory=list)
     accesses: list[_Access] = field(default_factory=list)
     copies: list[_Access] = field(default_factory=list)  # they run on, whatever barriers there are
+    unfenced: list[_Access] = field(default_factory=list)  # writes since the last fence, as well
 
     def joined(self, other: _Pending) -> _Pending:
         return _Pending(
             list(dict.fromkeys([*self.spans, *other.spans])),
             list(dict.fromkeys([*self.accesses, *other.accesses])),
             list(dict.fromkeys([*self.copies, *other.copies])),
+            list(dict.fromkeys([*self.unfenced, *other.unfenced])),
         )
 
 
@@ -186,7 +199,9 @@ class Shared:
     def barrier(self) -> None:
         """Let all threads meet."""
         self.machine.barrier()
-        self._pending = _Pending(list(self._held), copies=self._pending.copies)
+        self._pending = _Pending(
+            list(self._held), copies=self._pending.copies, unfenced=self._pending.unfenced
+        )
 
     def let_copies_read(self) -> None:
         """Wait until copies to the user's memory have read shared memory, where some may run."""
@@ -196,19 +211,26 @@ class Shared:
 
     # -- the user's memory ------------------------------------------------------------------------
 
-    def before_access(self, pointer: Value, *, writes: bool) -> None:
-        """Order an access behind those before it that may be to the same addresses."""
-        access = _Access(pointer, writes)
+    def before_access(self, pointer: Value, *, writes: bool, is_asynchronous: bool = False) -> None:
+        """Order an access behind those before it that may be to the same addresses.
+
+        What is asynchronous is a copy to shared memory, which is waited for where it is read.
+        """
+        access = _Access(pointer, writes, is_asynchronous=is_asynchronous)
         self._order(access)
         self._pending.accesses.append(access)
+        if writes:
+            self._pending.unfenced.append(access)
 
     def before_copy(self, pointer: Value, combines: AtomicKind | None) -> None:
         """Order a copy to the user's memory behind the copies before it.
 
         It is ordered behind other accesses by the barrier that comes before any copy, as what it
-        reads in shared memory has been written by all threads.
+        reads in shared memory has been written by all threads, and by a fence where it writes what
+        threads have written.
         """
-        access = _Access(pointer, writes=True, combines=combines)
+        access = _Access(pointer, writes=True, combines=combines, is_asynchronous=True)
+        self._fence_behind_writes([access])
         if not all(access.commutes(other) for other in self._pending.copies):
             self._finish_copies()
         self._pending.copies.append(access)
@@ -224,10 +246,18 @@ class Shared:
         self._pending.spans.remove(span)
 
     def _order(self, access: _Access) -> None:
+        self._fence_behind_writes([access])
         if not all(access.commutes(o) for o in (*self._pending.accesses, *self._pending.copies)):
             self._finish_copies()
             self.barrier()
         self._seen.append(access)
+
+    def _fence_behind_writes(self, accesses: Iterable[_Access]) -> None:
+        """Let copies see what threads have written to the user's memory, where they may ask."""
+        written = self._pending.unfenced
+        if any(access.is_fenced_from(write) for access in accesses for write in written):
+            self.machine.fence_async_proxy(everywhere=True)
+            self._pending.unfenced = []
 
     def publish(self) -> None:
         """Let what the threads have read and written come before what follows."""
@@ -255,7 +285,7 @@ class Shared:
         self.reads_by_copies = list(dict.fromkeys([*reads, *self.reads_by_copies]))
         self._copies_before |= earlier
 
-    def begin_iteration(self, copies: Iterable[tuple[Value, AtomicKind | None]]) -> None:
+    def begin_iteration(self, copies: Iterable[Copy]) -> None:
         """Begin the body of the loop, which copies to the user's memory: where, and how combined.
 
         The copies of the iteration before may still run, and read, and threads have written to
@@ -263,16 +293,19 @@ class Shared:
         """
         self.is_written = True
         for pointer, combines in copies:
-            self._pending.copies.append(_Access(pointer, writes=True, combines=combines))
+            self._pending.copies.append(_Access(pointer, True, combines, is_asynchronous=True))
             self.writes_by_copies = self._copies_before = True
 
-    def end_iteration(self, *, copies: bool, meets: bool = False) -> None:
+    def end_iteration(self, copies: Sequence[Copy], *, meets: bool = False) -> None:
         """End the body of the loop: what it touched may be touched again by the next iteration.
 
         With `copies`, threads meet there before they use shared memory, with `meets` before they
         use anything.
         """
-        if not meets and (_conflict(self._seen) or (self._pending.spans and not copies)):
+        started = [_Access(place, True, kind, is_asynchronous=True) for place, kind in copies]
+        self._fence_behind_writes([*self._seen, *started])
+        used = self._pending.spans and not copies
+        if not meets and (used or _conflict(self._seen)):
             self.barrier()
 
     @contextmanager

@@ -240,7 +240,7 @@ class TensorCopies:
             self.code.line(f"store i32 0, ptr {phase}")
         with puller.shared.ring(memory.size_bytes, memory.alignment) as span:
             tile = SharedTile(memory, span.address)
-            puller.shared.before_access(op.base, writes=False)
+            puller.shared.before_access(op.base, writes=False, is_asynchronous=True)
             self.machine.fence_async_proxy()
             puller.shared.barrier()
             with self.by_first_warp():

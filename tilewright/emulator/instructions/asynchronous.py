@@ -230,6 +230,8 @@ def _bulk_copy(binder: Binder, instruction: Instruction) -> Step:
             _check_bulk(address, count)
             if machine.races is not None:
                 machine.races.bulk_write(instruction, lane, np.arange(start, start + count), at)
+                if spaces[1] == "global":
+                    machine.races.global_copy(instruction, lane, _places(address, count), 1)
 
             def load(
                 view: Array = view, address: int = address, block: int = block, at: int = at
@@ -248,6 +250,10 @@ def _bytes_at(machine: Machine, block: int, address: int, size: int, space: str)
         offset = int(shared_offsets(np.array([address], np.uint64))[0])
         return machine.shared_bytes_at(block, offset, size, alignment=16, what="source")
     return machine.memory.span(address, size)
+
+
+def _places(address: int, count: int) -> Array:
+    return np.arange(address, address + count, dtype=np.uint64)
 
 
 def _check_bulk(address: int, size: int) -> None:
@@ -275,6 +281,7 @@ def _bulk_out(
             out = machine.memory.span(address, count, writing=True)
             if machine.races is not None:
                 machine.races.bulk_read(instruction, lane, np.arange(start, start + count))
+                machine.races.global_copy(instruction, lane, _places(address, count), 1)
 
             def run(view: Array = view, out: Array = out) -> None:
                 if not reduces:

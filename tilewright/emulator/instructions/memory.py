@@ -105,9 +105,12 @@ def _fence(binder: Binder, instruction: Instruction, pc: int) -> Step:
     if not instruction.has("proxy") or not any("async" in m for m in instruction.modifiers):
         return do_nothing
 
+    spaces = {space.partition("::")[0] for space in instruction.modifiers} & {"shared", "global"}
+    shared, everywhere = spaces != {"global"}, "shared" not in spaces
+
     def step(group: Group) -> Outcome:
         if machine.races is not None:
-            machine.races.fence(group.lanes)
+            machine.races.fence(group.lanes, shared=shared, everywhere=everywhere)
         return None
 
     return step

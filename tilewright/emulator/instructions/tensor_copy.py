@@ -114,6 +114,8 @@ def _load(binder: Binder, instruction: Instruction) -> Step:
             index = _shared_index(view, start)
             if machine.races is not None:
                 machine.races.bulk_write(instruction, lane, _bytes_of(index, view.itemsize), at)
+                addresses, inside = view.locate(place)
+                machine.races.global_copy(instruction, lane, addresses[inside], view.itemsize)
 
             def load(
                 view: BoxedView = view,
@@ -160,6 +162,8 @@ def _store(binder: Binder, instruction: Instruction) -> Step:
             index = _shared_index(view, start)
             if machine.races is not None:
                 machine.races.bulk_read(instruction, lane, _bytes_of(index, view.itemsize))
+                addresses, inside = view.locate(place, whole_pieces=True)
+                machine.races.global_copy(instruction, lane, addresses[inside], view.itemsize)
 
             def run(
                 view: BoxedView = view,
