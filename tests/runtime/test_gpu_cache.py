@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tests.runtime.fake_cuda import INVALID_IMAGE, INVALID_VALUE
 from tests.runtime.gpu_kernels import make_add
 from tilewright.codegen.nvidia import assembler
@@ -101,3 +103,24 @@ def test_ptxas_is_used_where_it_is(arrays, own_cache, monkeypatch, fake_driver):
     fake_driver.failures["cuLinkCreate_v2"] = INVALID_VALUE
     compiled = make_add().warmup(*arrays, BLOCK=64)
     assert compiled.asm["cubin"].startswith(b"\x7fELF")
+
+
+def make_square():
+    @tw.jit
+    def square(x_ptr, out_ptr, SIDE: tl.constexpr):
+        i = tl.arange(0, SIDE)
+        place = i[:, None] * SIDE + i[None, :]
+        x = tl.load(x_ptr + place)
+        tl.store(out_ptr + place, tl.dot(x, x))
+
+    return square
+
+
+@pytest.mark.parametrize(("registers", "said"), [(136, ".maxnreg 128"), (160, ".minnctapersm 1")])
+def test_the_linker_makes_room_for_another_block(arrays, fake_driver, own_cache, registers, said):
+    fake_driver.registers = registers
+    for _ in range(2):
+        compiled = make_square().warmup(arrays[0], arrays[2], SIDE=16, num_warps=8)
+        assert said in compiled.asm["ptx"]
+        assert compiled.asm["ptx"].encode() in compiled.asm["cubin"]
+    assert fake_driver.loaded == ["cubin"] * (1 + (registers == 136))

@@ -232,7 +232,7 @@ class EmulatedKernel:
 
     @functools.cached_property
     def _assembled(self) -> assembler.Assembled | None:
-        return gpu_build.assembled(self._ptx.ptx, self.target)
+        return gpu_build.assembled(self._ptx, self.target)
 
     @property
     def n_regs(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -12,13 +11,13 @@ from tilewright import env
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.nvidia.assembler import Assembled, assemble, find_ptxas
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
+from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
 from tilewright.errors import InternalError
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.runtime.build import effects, show_code, tile_ir, timed, with_room
 from tilewright.runtime.cache import Entry, write_entry
-from tilewright.runtime.cuda import Device, link
-from tilewright.runtime.cuda_errors import CudaError
+from tilewright.runtime.gpu_linker import Linked, linked
 from tilewright.runtime.gpu_target import GpuTarget
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 __all__ = ["assembled", "begin_compile_for_gpu", "compile_for_gpu", "lower_for_gpu", "write_ptx"]
-
-# ptxas: registers are not handed over, matrix products are serialised, and the like.
-_SLOWER = re.compile(r"C75\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], 
         whole = executor.submit(_assembled_here, request, lowered)
         return whole.result
     # Another process has ptxas, but not the GPU that the driver needs to assemble.
-    future = executor.submit(_cubin, lowered.kernel.ptx, _target(request).architecture)
+    future = executor.submit(assembled, lowered.kernel, _target(request).architecture)
     return lambda: _finish(request, lowered, future.result())
 
 
@@ -100,50 +96,30 @@ def write_ptx(
 
 def _assembled_here(request: Request, lowered: LoweredForGpu) -> Entry:
     with timed(request, "machine code"):
-        cubin = _cubin(lowered.kernel.ptx, _target(request).architecture)
-    return _finish(request, lowered, cubin)
+        made = assembled(lowered.kernel, _target(request).architecture)
+    return _finish(request, lowered, made)
 
 
-def _finish(request: Request, lowered: LoweredForGpu, cubin: bytes | None) -> Entry:
+def _finish(request: Request, lowered: LoweredForGpu, made: Assembled | Linked | None) -> Entry:
     """Keep PTX and machine code in the disk cache and return them."""
-    ptx, gpu = lowered.kernel.ptx, _target(request).gpu
-    if cubin is None and gpu is not None:
+    gpu = _target(request).gpu
+    if made is None and gpu is not None:
         with timed(request, "machine code from the driver"):
-            cubin = _linked(gpu, ptx, request.function.name)
-    text = ptx.encode()
-    header = {**lowered.header, "ptx_bytes": len(text)}
-    payload = text + (cubin or b"")
+            made = linked(gpu, lowered.kernel, request.function.name)
+    text, cubin = (lowered.kernel.ptx, b"") if made is None else (made.ptx, made.cubin)
+    header = {**lowered.header, "ptx_bytes": len(text.encode())}
+    payload = text.encode() + cubin
     if request.is_portable:
         write_entry(request.cache_name, header, payload)
     return Entry(header, payload)
 
 
-def _cubin(ptx: str, target: NvidiaTarget) -> bytes | None:
-    made = assembled(ptx, target)
-    return None if made is None else made.cubin
-
-
-def assembled(ptx: str, target: NvidiaTarget) -> Assembled | None:
-    """Return what ptxas makes of PTX; None where there is none, or one that is too old for it."""
+def assembled(kernel: PtxKernel, target: NvidiaTarget) -> Assembled | None:
+    """Return what ptxas makes of a kernel; None where there is none, or one too old for the PTX."""
     ptxas = find_ptxas()
     if ptxas is None:
         return None
     try:
-        return assemble(ptx, target, ptxas)
+        return assemble_for_more_blocks(kernel, target, lambda ptx: assemble(ptx, target, ptxas))
     except InternalError:
         return None  # the driver tells what is wrong, if it is the PTX
-
-
-def _linked(gpu: Device, ptx: str, name: str) -> bytes | None:
-    """Return what the driver's linker makes of PTX, None where that would be worse than loading it.
-
-    The linker takes the PTX for a part of a program, in which registers cannot be handed from warp
-    to warp. What the driver does when it loads PTX is not worse, but it does not give it away.
-    """
-    if "setmaxnreg" in ptx:
-        return None
-    try:
-        cubin, log = link(gpu, ptx, name)
-    except CudaError:
-        return None  # loading the PTX tells what is wrong
-    return None if _SLOWER.search(log) else cubin

@@ -18,8 +18,12 @@ __all__ = ["Assembled", "assemble", "find_ptxas"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """A kernel's machine code and resources, and what ptxas warns of about products (C75xx)."""
+    """A kernel's machine code, the PTX it was made of, what a thread of it takes, and warnings.
 
+    Those are of products (C75xx): that they are serialised, and the like.
+    """
+
+    ptx: str
     registers: int
     spilled_bytes: int
     stack_bytes: int
@@ -50,6 +54,7 @@ def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:
     if done.returncode:
         raise InternalError(f"ptxas does not accept the generated PTX: {said.strip()}")
     return Assembled(
+        ptx,
         _number(r"Used (\d+) registers", said),
         _number(r"(\d+) bytes spill stores", said) + _number(r"(\d+) bytes spill loads", said),
         _number(r"(\d+) bytes stack frame", said),
