@@ -336,6 +336,9 @@ def _declared(op_name: str) -> dict[str, Any]:
 
 def _as_declared(hint: Any, value: Any) -> Any:
     """Return a constant of the text as the field's annotation asks for it."""
+    if typing.get_origin(hint) is tuple and isinstance(value, tuple):
+        (item, *_) = typing.get_args(hint)
+        return tuple(_as_declared(item, one) for one in value)
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
         if isinstance(option, type) and issubclass(option, enum.Enum):

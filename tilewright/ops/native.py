@@ -1,4 +1,4 @@
-"""What only GPUs have: instructions in the target's own assembly, and numbers of the hardware."""
+"""What GPUs have: instructions in their own assembly, and numbers of the hardware."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import enum
 from typing import ClassVar
 
 from tilewright.errors import Unsupported
-from tilewright.ir.core import Effect, MachineOp, Op, Value, require
+from tilewright.ir.core import Block, Effect, MachineOp, Value, require
 from tilewright.ir.types import DTYPES, DType, TileType
 from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array
+from tilewright.ops.ptx import Signature, expansion, read_constraints
 
 __all__ = ["GridDependency", "HardwareNumber", "HardwareRegister", "InlineAssembly"]
 
 
-class InlineAssembly(Op):
-    """Elements computed by instructions of the target, `pack` of them at a time.
+class InlineAssembly(MachineOp):
+    """Elements computed by PTX, `pack` of them at a time.
 
     `constraints` name the registers of the results, then those of `args`, as LLVM's inline assembly
-    does. Elements of less than 32 bits share registers.
+    does. Elements of less than 32 bits share registers. Numeric instructions are ops on tiles for
+    machines that are no NVIDIA GPUs, which have no others.
     """
 
     args: tuple[Value, ...]
@@ -36,18 +38,27 @@ class InlineAssembly(Op):
         shapes = {value.shape for value in self.args}
         require(len(shapes) <= 1, "inline_asm_elementwise: the arguments differ in shape")
         shape = shapes.pop() if shapes else ()
+        read_constraints(self.signature)  # raises where they do not fit
         return tuple(TileType(element, shape) for element in self.elements)
 
     @property
     def effects(self) -> Effect:
         return Effect.NONE if self.is_pure else Effect.READ | Effect.WRITE
 
-    def evaluate(self, args: tuple[Array, ...]) -> tuple[Array, ...]:
-        raise Unsupported(
-            "inline assembly runs on the GPU that it is written for, not in the interpreter",
-            location=self.location,
-            hint="write the function with tl's own operations for other targets",
-        )
+    @property
+    def signature(self) -> Signature:
+        """What goes in and comes out, as registers hold it."""
+        arguments = tuple(value.type.element for value in self.args)
+        return Signature(self.constraints, self.elements, arguments, self.pack, self.location)
+
+    @property
+    def expansion(self) -> Block:
+        """The ops that do the same, over the tiles of the arguments."""
+        shape = self.results[0].shape if self.results else ()
+        return expansion(self.assembly, self.signature, shape)
+
+    def evaluate(self, machine: Machine, args: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(machine.run(self.expansion, *args))
 
 
 class HardwareRegister(enum.StrEnum):

@@ -19,6 +19,7 @@ from tilewright.ir.verifier import verify
 from tilewright.ops.descriptor import DescriptorOp
 from tilewright.passes.dump import Dump, Report
 from tilewright.passes.eliminate_duplicates import eliminate_duplicates
+from tilewright.passes.expand_assembly import expand_assembly
 from tilewright.passes.expand_descriptors import expand_descriptors
 from tilewright.passes.expand_math import expand_math, expand_math_for_gpu
 from tilewright.passes.fold_dot_accumulator import fold_dot_accumulator
@@ -129,7 +130,8 @@ def _preparation(
     )
 
 
-PREPARE_FOR_CPU = _preparation(expand_math, legalize_casts)
+_EXPAND_ASSEMBLY = Pass("expand_assembly", expand_assembly, optional=False)
+PREPARE_FOR_CPU = _preparation(expand_math, legalize_casts, early=[_EXPAND_ASSEMBLY])
 """What the CPU target runs afterwards: ops that it does not generate become others."""
 
 _FUSE = Pass(

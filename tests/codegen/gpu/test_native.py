@@ -125,18 +125,6 @@ def test_constraints_that_do_not_fit(constraints, message):
 
 
 @tw.jit
-def assembly_on_cpu(x_ptr):
-    x = tl.load(x_ptr)
-    tl.store(x_ptr, tl.inline_asm_elementwise("", "=r,r", [x], tl.int32, is_pure=True, pack=1))
-
-
-@pytest.mark.cpu_only
-def test_other_targets_say_that_they_have_no_assembly(launch):
-    with pytest.raises(Unsupported, match="inline assembly"):
-        launch(assembly_on_cpu, (1,), np.zeros(1, np.int32))
-
-
-@tw.jit
 def timer_kernel(x_ptr):
     tl.store(x_ptr, tl.extra.cuda.globaltimer())
 

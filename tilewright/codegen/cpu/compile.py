@@ -53,12 +53,6 @@ def generate(function: Function, host: Host) -> CpuKernel:
 
 def _refuse_foreign_ops(function: Function) -> None:
     for op in function.body.walk():
-        if isinstance(op, ops.InlineAssembly):
-            raise Unsupported(
-                "inline assembly for a GPU on the CPU",
-                location=op.location,
-                hint="write the function with tl's own operations for this target",
-            )
         if isinstance(op, ops.HardwareNumber):
             raise Unsupported(f"tl.extra.cuda.{op.register}() on the CPU", location=op.location)
 

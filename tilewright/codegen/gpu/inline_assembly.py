@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.words import WORD_BITS, from_words, moved_bits, to_words
-from tilewright.errors import CompileError
+from tilewright.codegen.gpu.words import from_words, to_words
 from tilewright.ir.core import Value
-from tilewright.ir.types import ElementType
 from tilewright.layout import distinct_registers
+from tilewright.ops.ptx import read_constraints
 
 __all__ = ["AssemblyMachine", "write_assembly"]
-
-# Of a constraint: the bits of the register. PTX has none of 8.
-_BITS = {"h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
 
 
 class AssemblyMachine(Protocol):
@@ -40,25 +35,11 @@ class AssemblyMachine(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class _Registers:
-    """How elements lie in registers: `count` of one kind, named by `letter`, for `pack` of them."""
-
-    element: ElementType
-    letter: str
-    count: int
-    pack: int
-
-    @property
-    def bits(self) -> int:
-        return _BITS[self.letter]
-
-
 def write_assembly(
     puller: Puller, placement: Placement, machine: AssemblyMachine, op: ops.InlineAssembly
 ) -> None:
     """Write the assembly for all elements that a thread holds; results live in registers."""
-    outputs, inputs = _read_constraints(op)
+    outputs, inputs = read_constraints(op.signature)
     tile = next((value for value in (*op.results, *op.args) if value.shape), None)
     layout = None
     if tile is not None:
@@ -93,46 +74,3 @@ def write_assembly(
             puller.scalars[result] = known[0]
         else:
             puller.residents[result] = Resident.of(layout, known)
-
-
-def _read_constraints(op: ops.InlineAssembly) -> tuple[list[_Registers], list[_Registers]]:
-    """Return the registers of each result and each argument."""
-    constraints = [c.strip() for c in op.constraints.split(",") if c.strip()]
-    written = [c.lstrip("=&") for c in constraints if c.startswith("=")]
-    read = [c for c in constraints if not c.startswith(("=", "~"))]
-    if any(c not in _BITS for c in written):
-        raise _mismatch(op, f"results lie in registers {', '.join(_BITS)}")
-    # A digit stands for the register of an output.
-    read = [written[int(c)] if c.isdigit() and int(c) < len(written) else c for c in read]
-    outputs = _take(op, written, [value.type.element for value in op.results], "results")
-    inputs = _take(op, read, [value.type.element for value in op.args], "arguments")
-    return outputs, inputs
-
-
-def _take(
-    op: ops.InlineAssembly, letters: Sequence[str], elements: Sequence[ElementType], what: str
-) -> list[_Registers]:
-    taken, used = [], 0
-    for element in elements:
-        letter = letters[used] if used < len(letters) else ""
-        bits = moved_bits(element)
-        register = _BITS.get(letter, 0)
-        if not register or register < min(bits, WORD_BITS) or register > max(bits, WORD_BITS):
-            raise _mismatch(op, f"{element} cannot lie in a register {letter!r}")
-        count = max(1, op.pack * bits // register)
-        if letters[used : used + count] != [letter] * count:
-            raise _mismatch(op, f"{op.pack} of {element} take {count} registers {letter!r}")
-        taken.append(_Registers(element, letter, count, op.pack))
-        used += count
-    if used != len(letters):
-        raise _mismatch(op, f"the {what} take {used} registers, {len(letters)} are named")
-    return taken
-
-
-def _mismatch(op: ops.InlineAssembly, message: str) -> CompileError:
-    return CompileError(
-        f"inline_asm_elementwise: {message} in the constraints {op.constraints!r}",
-        location=op.location,
-        hint="name a register for each result, then for each argument; elements of less than 32 "
-        "bits share one, as many of the `pack` as it holds",
-    )
