@@ -13,6 +13,7 @@ __all__ = [
     "dump_directory",
     "emulated_architecture",
     "interpret",
+    "libdevice_path",
     "number_of_threads",
     "print_autotuning",
     "strict",
@@ -86,6 +87,12 @@ def number_of_threads() -> int | None:
 def print_autotuning() -> bool:
     """`TILEWRIGHT_PRINT_AUTOTUNING=1`: one line for each tuned configuration (stderr)."""
     return _flag("TILEWRIGHT_PRINT_AUTOTUNING") or _flag("TRITON_PRINT_AUTOTUNING")
+
+
+def libdevice_path() -> str:
+    """`TILEWRIGHT_LIBDEVICE_PATH=FILE` (or `TRITON_...`): CUDA's libdevice, where a kernel asks."""
+    named = (os.environ.get(f"{name}_LIBDEVICE_PATH", "") for name in ("TILEWRIGHT", "TRITON"))
+    return next(filter(None, named), "")
 
 
 def strict() -> bool:

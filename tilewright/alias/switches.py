@@ -13,7 +13,7 @@ from typing import Any
 from tilewright import env
 from tilewright.errors import UnknownName
 
-__all__ = ["autotuning", "cache", "runtime"]
+__all__ = ["autotuning", "cache", "nvidia", "runtime"]
 
 
 class Group:
@@ -61,6 +61,7 @@ class Group:
 
 autotuning = Group("autotuning", {"print": ("TRITON_PRINT_AUTOTUNING", env.print_autotuning)})
 cache = Group("cache", {"dir": ("TILEWRIGHT_CACHE_DIR", lambda: str(env.cache_directory()))})
+nvidia = Group("nvidia", {"libdevice_path": ("TRITON_LIBDEVICE_PATH", env.libdevice_path)})
 runtime = Group(
     "runtime",
     {

@@ -22,7 +22,7 @@ _REINDEXING = (
 )  # fmt: skip
 _NEVER_VIRTUAL = (
     ops.Dot, ops.Reduce, ops.Scan, ops.Sort, ops.Histogram, ops.For, ops.While, ops.If, ops.Call,
-    ops.AtomicRmw, ops.AtomicCas, ops.DescriptorLoad, ops.InlineAssembly,
+    ops.AtomicRmw, ops.AtomicCas, ops.DescriptorLoad, ops.InlineAssembly, ops.ForeignCall,
     ops.MapElements,
 )  # fmt: skip
 _COSTS: dict[type[Op], int] = {

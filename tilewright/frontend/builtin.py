@@ -14,20 +14,24 @@ __all__ = ["builtin", "foreign_builtin", "is_builtin", "must_use_result"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# What functions of other packages hand on to Triton's own, whose compiler passes it to them.
+_OF_COMPILER = frozenset({"_semantic", "_generator", "_builder"})
 _WRAPPERS = (constexpr, tuple)
 # What arrives as a `constexpr` in builtins of other packages.
 _CONSTANTS = (bool, int, float, str, type(None), DType)
 
 
 def builtin(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function of the language; its arguments arrive with every `constexpr` unwrapped."""
+    """Mark a function of the language; its arguments arrive with every `constexpr` unwrapped.
+
+    What Triton's compiler passes to functions so marked is not needed here.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **named: Any) -> Any:
         plain = [unwrap(a) if isinstance(a, _WRAPPERS) else a for a in args]
-        for name, value in named.items():
-            named[name] = unwrap(value)
-        return cast("Any", function)(*plain, **named)
+        passed = {name: unwrap(value) for name, value in named.items() if name not in _OF_COMPILER}
+        return cast("Any", function)(*plain, **passed)
 
     wrapper.__tilewright_builtin__ = True  # type: ignore[attr-defined]
     return cast("Callable[P, R]", wrapper)

@@ -90,7 +90,7 @@ from tilewright.language.memory import (
     make_block_ptr,
     store,
 )
-from tilewright.language.native import inline_asm_elementwise
+from tilewright.language.native import extern_elementwise, inline_asm_elementwise
 from tilewright.language.reduction import associative_scan, histogram, reduce
 from tilewright.language.shape import (
     broadcast,
@@ -159,6 +159,7 @@ __all__ = [
     "expand_dims",
     "expect_zero",
     "extern",
+    "extern_elementwise",
     "float8e4b8",
     "float8e4b15",
     "float8e4nv",

@@ -1,13 +1,13 @@
-"""Inline assembly."""
+"""Inline assembly, and functions of libraries for GPUs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tilewright.frontend.builtin import builtin
-from tilewright.frontend.semantic.native import inline_assembly
+from tilewright.frontend.semantic.native import call_foreign, inline_assembly
 
-__all__ = ["inline_asm_elementwise"]
+__all__ = ["extern_elementwise", "inline_asm_elementwise"]
 
 
 @builtin
@@ -31,3 +31,19 @@ def inline_asm_elementwise(
     tensor([ 0,  8, 16], i32[3])
     """
     return inline_assembly(asm, constraints, args, dtype, is_pure, pack)
+
+
+@builtin
+def extern_elementwise(
+    lib_name: str, lib_path: str, args: Any, arg_type_symbol_dict: Any, is_pure: bool
+) -> Any:
+    """Return a tile whose elements a function of a library of LLVM bitcode computes.
+
+    `arg_type_symbol_dict` has for each tuple of the element types of `args` the name of a function
+    and the type of its result: `{(tl.float32,): ("__nv_tanhf", tl.float32)}`. `args` are tiles and
+    numbers that broadcast against each other. The file is the one that the launch names for
+    `lib_name` (`extern_libs={lib_name: path}`), else `lib_path`, else, for `"libdevice"`, what is
+    installed of CUDA. Without `is_pure` it is called even if nobody asks for what it returns.
+    Raises `Unsupported` where the kernel does not run on a GPU, or the file has no such function.
+    """
+    return call_foreign(lib_name, lib_path, args, arg_type_symbol_dict, is_pure)

@@ -57,6 +57,7 @@ from tilewright.ops.math import (
 from tilewright.ops.matmul import Dot, InputPrecision
 from tilewright.ops.memory import AtomicCas, AtomicKind, AtomicRmw, Load, PointerAdd, Store
 from tilewright.ops.native import (
+    ForeignCall,
     GridDependency,
     HardwareNumber,
     HardwareRegister,
@@ -81,12 +82,13 @@ from tilewright.ops.shape import (
 __all__ = [
     "Abs", "Add", "And", "Arange", "Assert", "Assume", "AtomicCas", "AtomicKind", "AtomicRmw",
     "Barrier", "Bitcast", "Broadcast", "Call", "Cast", "Cat", "Ceil", "Compare", "Cos",
-    "DescriptorGather", "DescriptorLoad", "DescriptorOp", "DescriptorReduce", "DescriptorScatter",
-    "DescriptorStore", "Div", "Dot", "Elementwise", "Erf", "Exp", "Exp2", "ExpandDims", "Floor",
-    "Fma", "For", "Full", "Gather", "GridDependency", "HardwareNumber", "HardwareRegister", "Hint",
-    "Histogram", "If", "InlineAssembly", "InputPrecision", "Invert", "Join", "Ldexp", "Load", "Log",
-    "Log2", "MapElements", "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg",
-    "NumPrograms", "Or", "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print",
-    "ProgramId", "Reduce", "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft",
-    "ShiftRight", "Sin", "Sort", "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
+    "DescriptorGather", "DescriptorLoad", "DescriptorOp", "DescriptorReduce",
+    "DescriptorScatter", "DescriptorStore", "Div", "Dot", "Elementwise", "Erf", "Exp", "Exp2",
+    "ExpandDims", "Floor", "Fma", "For", "ForeignCall", "Full", "Gather", "GridDependency",
+    "HardwareNumber", "HardwareRegister", "Hint", "Histogram", "If", "InlineAssembly",
+    "InputPrecision", "Invert", "Join", "Ldexp", "Load", "Log", "Log2", "MapElements",
+    "MathFunction", "Maximum", "Minimum", "Mul", "MulHigh", "Neg", "NumPrograms", "Or",
+    "Padding", "Permute", "PointerAdd", "Pow", "Predicate", "Print", "ProgramId", "Reduce",
+    "Rem", "Reshape", "Rint", "Rsqrt", "Scan", "Select", "ShiftLeft", "ShiftRight", "Sin",
+    "Sort", "Split", "Sqrt", "Store", "Sub", "Tanh", "Trunc", "While", "Xor",
 ]  # fmt: skip

@@ -12,7 +12,9 @@ from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array
 from tilewright.ops.ptx import Signature, expansion, read_constraints
 
-__all__ = ["GridDependency", "HardwareNumber", "HardwareRegister", "InlineAssembly"]
+__all__ = [
+    "ForeignCall", "GridDependency", "HardwareNumber", "HardwareRegister", "InlineAssembly",
+]  # fmt: skip
 
 
 class InlineAssembly(MachineOp):
@@ -59,6 +61,36 @@ class InlineAssembly(MachineOp):
 
     def evaluate(self, machine: Machine, args: tuple[Array, ...]) -> tuple[Array, ...]:
         return tuple(machine.run(self.expansion, *args))
+
+
+class ForeignCall(Op):
+    """Elements computed by a function of a library for the target, named `library`, at `path`.
+
+    Which file that is may be left to the launch: then the path is empty.
+    """
+
+    args: tuple[Value, ...]
+    library: str
+    path: str
+    symbol: str
+    element: DType
+    is_pure: bool
+
+    def infer(self) -> TileType:
+        shapes = {value.shape for value in self.args}
+        require(len(shapes) <= 1, "extern_elementwise: the arguments differ in shape")
+        return TileType(self.element, shapes.pop() if shapes else ())
+
+    @property
+    def effects(self) -> Effect:
+        return Effect.NONE if self.is_pure else Effect.READ | Effect.WRITE
+
+    def evaluate(self, args: tuple[Array, ...]) -> Array:
+        raise Unsupported(
+            f"`{self.symbol}` runs on the GPU that its library is made for, not in the interpreter",
+            location=self.location,
+            hint="the functions of tl.extra.libdevice run everywhere",
+        )
 
 
 class HardwareRegister(enum.StrEnum):

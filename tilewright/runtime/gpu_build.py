@@ -109,7 +109,8 @@ def _finish(request: Request, lowered: LoweredForGpu, made: Assembled | Linked |
     text, cubin = (lowered.kernel.ptx, b"") if made is None else (made.ptx, made.cubin)
     header = {**lowered.header, "ptx_bytes": len(text.encode())}
     payload = text.encode() + cubin
-    if request.is_portable:
+    # Another process may find other libraries.
+    if request.is_portable and not lowered.kernel.finds_libraries:
         write_entry(request.cache_name, header, payload)
     return Entry(header, payload)
 

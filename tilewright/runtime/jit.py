@@ -248,8 +248,9 @@ class JITFunction(KernelFunction, KernelInterface):
         self, arguments: list[Argument], options: dict[str, Any], emulation: Emulation
     ) -> EmulatedKernel:
         options = {**options, **emulation.options}
-        chosen = tuple(sorted(options.items()))
-        key = (emulation.target, *chosen, *self._key(None, arguments, options))
+        chosen = gpu_options.GpuOptions.among(options)
+        others = sorted((k, v) for k, v in options.items() if k != "extern_libs")
+        key = (emulation.target, chosen, *others, *self._key(None, arguments, options))
         with self._lock:
             kernel = self._emulated_kernels.get(key)
             if kernel is None:

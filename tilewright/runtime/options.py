@@ -70,6 +70,11 @@ def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[st
                 f"{kernel}: `{option}` is a power of two, not {value}",
                 hint=f"{option}={below} or {option}={2 * below}",
             )
+        if option == "extern_libs" and value is not None and not isinstance(value, Mapping):
+            raise LaunchError(
+                f"{kernel}: `extern_libs` is a dict of names and paths, not {value!r}",
+                hint='extern_libs={"libdevice": "path/of/libdevice.10.bc"}',
+            )
         if option == "maxnreg" and value is not None and value not in _REGISTERS:
             raise LaunchError(
                 f"{kernel}: `maxnreg` is None or an int from {_REGISTERS.start} to "

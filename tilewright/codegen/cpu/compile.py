@@ -53,6 +53,12 @@ def generate(function: Function, host: Host) -> CpuKernel:
 
 def _refuse_foreign_ops(function: Function) -> None:
     for op in function.body.walk():
+        if isinstance(op, ops.ForeignCall):
+            raise Unsupported(
+                f"`{op.symbol}`, of a library for a GPU, on the CPU",
+                location=op.location,
+                hint="the functions of tl.extra.libdevice run everywhere",
+            )
         if isinstance(op, ops.HardwareNumber):
             raise Unsupported(f"tl.extra.cuda.{op.register}() on the CPU", location=op.location)
 

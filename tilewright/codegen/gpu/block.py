@@ -13,6 +13,7 @@ from tilewright.codegen.gpu.control import ControlFlow
 from tilewright.codegen.gpu.counting import count, sort_tile
 from tilewright.codegen.gpu.diagnostics import DiagnosticMachine, Diagnostics
 from tilewright.codegen.gpu.dot import multiply
+from tilewright.codegen.gpu.foreign_calls import write_call
 from tilewright.codegen.gpu.inline_assembly import AssemblyMachine, write_assembly
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import Stages
@@ -148,6 +149,8 @@ class BlockWriter:
                 self.atomics.write(op)
             case ops.InlineAssembly():
                 write_assembly(self.puller, self.placement, self.machine, op)
+            case ops.ForeignCall():
+                write_call(self.puller, self.placement, op)
             case ops.GridDependency(releases=releases):
                 self.machine.grid_dependency(releases=releases)
             case ops.Dot() if self.placement.product(op).columns:

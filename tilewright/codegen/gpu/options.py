@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-__all__ = ["MOST_WARPS", "GpuOptions"]
+__all__ = ["MOST_WARPS", "ForeignLibrary", "GpuOptions"]
 
 MOST_WARPS = 32  # of a block
+
+
+class ForeignLibrary(NamedTuple):
+    """A file of functions that a launch names; `version` differs where its contents may."""
+
+    name: str
+    path: str
+    version: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, path: str) -> ForeignLibrary:
+        """Look at a file; one that is not there is missed when something of it is called."""
+        try:
+            found = Path(path).stat()
+        except OSError:
+            return cls(name, path, (0, 0))
+        return cls(name, path, (found.st_size, found.st_mtime_ns))
 
 
 @dataclass(frozen=True)
@@ -23,7 +41,8 @@ class GpuOptions:
     ended; with `launch_cooperative_grid` all its blocks run at the same time. With
     `enable_fp_fusion` a product and the sum it goes into are rounded once. Without
     `tensor_maps`, which the runtime decides, blocks of descriptors are copied element by
-    element.
+    element. `extern_libs` are files of functions that kernels call by `extern_elementwise`;
+    with `enable_reflect_ftz` those that ask whether to flush subnormal numbers do.
     """
 
     num_warps: int = 4
@@ -34,6 +53,8 @@ class GpuOptions:
     launch_cooperative_grid: bool = False
     enable_fp_fusion: bool = True
     tensor_maps: bool = True
+    extern_libs: tuple[ForeignLibrary, ...] = ()
+    enable_reflect_ftz: bool = True
 
     @property
     def block_warps(self) -> int:
@@ -44,4 +65,9 @@ class GpuOptions:
     def among(cls, options: Mapping[str, Any]) -> GpuOptions:
         """Take those of these that are among all options of a launch."""
         names = [field.name for field in fields(cls)]
-        return cls(**{name: options[name] for name in names if name in options})
+        taken = {name: options[name] for name in names if name in options}
+        return cls(**{**taken, "extern_libs": _libraries(options.get("extern_libs"))})
+
+
+def _libraries(named: Mapping[str, Any] | None) -> tuple[ForeignLibrary, ...]:
+    return tuple(ForeignLibrary.of(name, str(path)) for name, path in (named or {}).items())

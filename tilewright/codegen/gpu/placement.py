@@ -249,7 +249,7 @@ class Placement:
                 return self.product(op).accumulator
             case ops.For() | ops.While():
                 return self._carried(op, op.results.index(value))
-            case ops.InlineAssembly() | ops.MapElements():
+            case ops.InlineAssembly() | ops.ForeignCall() | ops.MapElements():
                 return next(filter(None, map(self._wanted, op.operands)), self._default(value))
             case ops.If():
                 number = op.results.index(value)

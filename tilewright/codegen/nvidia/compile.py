@@ -22,6 +22,7 @@ from tilewright.codegen.llvm import optimize_module, parse_module
 from tilewright.codegen.nvidia.arithmetic import PTX_RULES
 from tilewright.codegen.nvidia.assembly import ATTRIBUTES
 from tilewright.codegen.nvidia.instructions import PtxMachine
+from tilewright.codegen.nvidia.libraries import foreign_calls, link_libraries
 from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Location, Unsupported
@@ -46,6 +47,7 @@ class PtxKernel:
     `shared_bytes` is the dynamic shared memory that a block needs. Behind the function's parameters
     the kernel takes `tensor_maps`, each as 128 bytes by value. `assertions` are the messages and
     places of the kernel's assertions: where one fails, the variable `FAILURE` is its number and 1.
+    `finds_libraries` says that functions of libraries are in it that no launch option names.
     """
 
     ptx: str
@@ -55,6 +57,7 @@ class PtxKernel:
     num_warps: int
     tensor_maps: tuple[TensorMap, ...] = ()
     assertions: tuple[tuple[str, Location | None], ...] = ()
+    finds_libraries: bool = False
 
 
 def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS) -> Function:
@@ -85,7 +88,7 @@ def generate(
     module = _fitted(function, target, options)
     if module.shared_bytes > target.shared_bytes:
         raise _too_much(function, module, target)
-    ptx = module.lines.resolve(_ptx(module.text, target))
+    ptx = module.lines.resolve(_ptx(module.text, target, function, options))
     return PtxKernel(
         ptx,
         module.text,
@@ -94,7 +97,13 @@ def generate(
         options.block_warps,
         module.tensor_maps,
         module.assertions,
+        _finds_libraries(function, options),
     )
+
+
+def _finds_libraries(function: Function, options: GpuOptions) -> bool:
+    named = {library.name for library in options.extern_libs}
+    return any(op.library not in named for op in foreign_calls(function))
 
 
 def _too_much(function: Function, module: Module, target: NvidiaTarget) -> Unsupported:
@@ -296,7 +305,7 @@ def _data_layout(target: NvidiaTarget) -> str:
         return str(machine.target_data)
 
 
-def _ptx(text: str, target: NvidiaTarget) -> str:
+def _ptx(text: str, target: NvidiaTarget, function: Function, options: GpuOptions) -> str:
     """Optimise a module and return its PTX.
 
     The pass builder is made from the target machine: passes that know no divergence move barriers
@@ -305,6 +314,7 @@ def _ptx(text: str, target: NvidiaTarget) -> str:
     context = llvm.create_context()
     try:
         with parse_module(text, context) as module, _target_machine(target) as machine:
+            link_libraries(module, context, function, options)
             optimize_module(module, machine, _LEVEL)
             return str(machine.emit_assembly(module))
     finally:

@@ -1,12 +1,12 @@
-"""What only GPUs have: inline assembly."""
+"""What only GPUs have: inline assembly, and functions of their libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.frontend.constexpr import unwrap
-from tilewright.frontend.emit import emit_all
+from tilewright.frontend.emit import emit, emit_all
 from tilewright.frontend.semantic.shapes import broadcast_tensors
 from tilewright.frontend.semantic.values import (
     as_dtype,
@@ -18,11 +18,12 @@ from tilewright.frontend.semantic.values import (
 )
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.types import DType
-from tilewright.ops import InlineAssembly
+from tilewright.ops import ForeignCall, InlineAssembly
 
-__all__ = ["inline_assembly"]
+__all__ = ["call_foreign", "inline_assembly"]
 
 _NAME = "inline_asm_elementwise"
+_CALL = "extern_elementwise"
 
 
 def inline_assembly(
@@ -50,6 +51,34 @@ def inline_assembly(
         to_constant(pack, f"{_NAME}: pack"),
     )
     return results if several else results[0]
+
+
+def call_foreign(library: Any, path: Any, args: Any, symbols: Any, is_pure: Any) -> Tensor:
+    """Call the function of a library that there is for the types of the arguments."""
+    names = [_text(x, what) for x, what in ((library, "lib_name"), (path, "lib_path"))]
+    table = unwrap(symbols)
+    if not isinstance(table, Mapping) or not isinstance(unwrap(args), Sequence):
+        fail(f"{_CALL}: args are a list, and arg_type_symbol_dict a dict")
+    tensors = tuple(as_tensor(x, f"{_CALL}: each argument") for x in unwrap(args))
+    if len(tensors) > 1:
+        tensors = broadcast_tensors(_CALL, *tensors)
+    types = tuple(tensor.dtype for tensor in tensors)
+    if types not in table:
+        known = ", ".join(f"({', '.join(map(str, key))})" for key in table)
+        found = ", ".join(map(str, types))
+        fail(f"{_CALL}: there is no function for ({found})", f"there are those for {known}")
+    symbol, result = table[types]
+    element = _element(result)
+    return emit(
+        ForeignCall, tensors, *names, symbol, element, to_flag(is_pure, f"{_CALL}: is_pure")
+    )
+
+
+def _text(x: Any, what: str) -> str:
+    text = unwrap(x)
+    if text is not None and not isinstance(text, str):
+        fail(f"{_CALL}: {what} must be a string, got {describe(text)}")
+    return text or ""
 
 
 def _string(x: Any, what: str) -> str:

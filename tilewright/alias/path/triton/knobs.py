@@ -1,5 +1,5 @@
 """`triton.knobs`: the switches of the environment that Tilewright has too."""
 
-from tilewright.alias.switches import autotuning, cache, runtime
+from tilewright.alias.switches import autotuning, cache, nvidia, runtime
 
-__all__ = ["autotuning", "cache", "runtime"]
+__all__ = ["autotuning", "cache", "nvidia", "runtime"]
