@@ -6,7 +6,7 @@ import enum
 from typing import ClassVar
 
 from tilewright.errors import Unsupported
-from tilewright.ir.core import Block, Effect, MachineOp, Value, require
+from tilewright.ir.core import Block, Effect, MachineOp, Op, Value, require
 from tilewright.ir.types import DTYPES, DType, TileType
 from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array
