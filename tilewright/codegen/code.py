@@ -235,14 +235,17 @@ class Code:
 
     @contextlib.contextmanager
     def guarded(self, condition: str) -> Iterator[None]:
-        """Write inside what runs only where a condition holds; what it computes is known there."""
+        """Write inside what runs only where a condition holds; what it computes is known there.
+
+        The branch is part of the inner section: what is written to an outer one goes before it.
+        """
         inside, after = self.label("then"), self.label("next")
-        self.line(f"br i1 {condition}, label %{inside}, label %{after}")
-        self.place(inside)
         with self.section():
+            self.line(f"br i1 {condition}, label %{inside}, label %{after}")
+            self.place(inside)
             yield
-        self.line(f"br label %{after}")
-        self.place(after)
+            self.line(f"br label %{after}")
+            self.place(after)
 
     @contextlib.contextmanager
     def counted_loop(self, start: str, stop: str, step: str, type_: str = "i32") -> Iterator[str]:

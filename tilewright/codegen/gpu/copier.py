@@ -184,17 +184,18 @@ class NestCopier:
         """Go on to the next outer iteration as long as the inner loop has ended."""
         code = self.code
         check, compute, ready = (code.label(name) for name in ("ahead", "next", "ready"))
-        code.line(f"br label %{check}")
-        code.place(check)
-        ended = code.assign(f"icmp uge i64 {self.count.get()}, {self.trips.get()}")
-        left = code.assign(f"icmp ult i64 {self.outer_count.get()}, {self.bounds.trips}")
-        goes = code.assign(f"and i1 {ended}, {left}")
-        code.line(f"br i1 {goes}, label %{compute}, label %{ready}")
-        code.place(compute)
         with code.section():
-            self._compute()
-        code.line(f"br label %{check}")
-        code.place(ready)
+            code.line(f"br label %{check}")
+            code.place(check)
+            ended = code.assign(f"icmp uge i64 {self.count.get()}, {self.trips.get()}")
+            left = code.assign(f"icmp ult i64 {self.outer_count.get()}, {self.bounds.trips}")
+            goes = code.assign(f"and i1 {ended}, {left}")
+            code.line(f"br i1 {goes}, label %{compute}, label %{ready}")
+            code.place(compute)
+            with code.section():
+                self._compute()
+            code.line(f"br label %{check}")
+            code.place(ready)
 
     def _compute(self) -> None:
         """Compute what the inner loop of the next outer iteration takes."""

@@ -346,16 +346,17 @@ class TensorCopies:
             return
         code = self.code
         chosen, other, done = code.label("copied"), code.label("stored"), code.label("written")
-        code.line(f"br i1 {flag}, label %{chosen}, label %{other}")
-        code.place(chosen)
-        with code.section():
-            yield
-        code.line(f"br label %{done}")
-        code.place(other)
-        with code.section():
-            otherwise()
-        code.line(f"br label %{done}")
-        code.place(done)
+        with code.section():  # outer values are computed before the branch, for both its sides
+            code.line(f"br i1 {flag}, label %{chosen}, label %{other}")
+            code.place(chosen)
+            with code.section():
+                yield
+            code.line(f"br label %{done}")
+            code.place(other)
+            with code.section():
+                otherwise()
+            code.line(f"br label %{done}")
+            code.place(done)
 
     # -- tensor maps ------------------------------------------------------------------------------
 
