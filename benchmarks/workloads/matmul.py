@@ -80,9 +80,14 @@ class Matmul(Workload):
         return 128 // TYPES[self.kind][0].itemsize
 
     @property
+    def is_small(self) -> bool:
+        """Whether the largest tiles would leave multiprocessors without one."""
+        return self.m * self.n < MULTIPROCESSORS * 128 * 256
+
+    @property
     def tiles(self) -> Sequence[Tile]:
         """The likeliest first."""
-        if self.m * self.n < MULTIPROCESSORS * 128 * 256:
+        if self.is_small:
             return (128, 64, 4, 4), (64, 128, 4, 4), (128, 128, 8, 4), (64, 64, 4, 4)
         return (128, 256, 8, 3), (128, 256, 8, 4), (256, 128, 8, 3), (128, 128, 4, 4)
 
@@ -241,10 +246,17 @@ class PersistentMatmul(DescriptorMatmul):
     """A program for each multiprocessor."""
 
     @property
+    def tiles(self) -> Sequence[Tile]:
+        if self.is_small:
+            return (128, 128, 8, 4), (128, 64, 4, 4), (64, 128, 4, 6), (64, 128, 4, 4)
+        first, second, *_, last = super().tiles
+        return first, first, second, last
+
+    @property
     def configs(self) -> Sequence[Config]:
-        plain = super().configs
-        halves = [{**config, "HALVES": True} for config in plain[:2]]
-        return [{**plain[0], "HALVES": False}, *halves, {**plain[3], "HALVES": False}]
+        are_halves = (False, False, True, True) if self.is_small else (False, True, True, False)
+        plain = zip(super().configs, are_halves, strict=True)
+        return [{**config, "HALVES": is_halved} for config, is_halved in plain]
 
     def launch(self, system: System, config: Config, inputs: Tensors, outputs: Tensors) -> None:
         programs = min(MULTIPROCESSORS, *self.grid(config))
