@@ -72,9 +72,6 @@ class TensorMachine(CopyMachine, Protocol):
     def publish_barriers(self) -> None:
         """Let new barriers be seen by copies."""
 
-    def prefetch_tensor_map(self, tensor_map: str) -> None:
-        """Let a tensor map be at hand for the copies to come."""
-
     def elected(self) -> str:
         """Return a flag that holds in one thread of the warp, whose threads all are here."""
 
@@ -280,8 +277,6 @@ class TensorCopies:
                     barrier = Barriers(self.code, number).address()
                     self.machine.start_barrier(barrier, arrivals)
                 self.machine.publish_barriers()
-                for number in range(len(self.maps)):
-                    self.machine.prefetch_tensor_map(f"%map{number}")
             self.machine.barrier()
 
     # -- stores -----------------------------------------------------------------------------------

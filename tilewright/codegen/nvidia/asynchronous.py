@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.gpu.machine import MatrixDescriptor
-from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, WRITES, Assembly, listed
+from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
 
 __all__ = ["AsynchronousInstructions"]
 
@@ -44,11 +44,6 @@ class AsynchronousInstructions(Assembly):
         self.code.call(
             "void", "llvm.nvvm.mbarrier.init.shared", f"ptr addrspace(3) {barrier}, i32 {arrivals}"
         )
-
-    def prefetch_tensor_map(self, tensor_map: str) -> None:
-        # The intrinsic becomes two instructions, one for each space that parameters are in.
-        arguments = [f"ptr {tensor_map}"]
-        self.assembly("prefetch.tensormap [$0];", ["l"], arguments, "void", 0, WRITES)
 
     def arrive_by_warp(self, barrier: str) -> None:
         lane = self.code.call("i32", "llvm.nvvm.read.ptx.sreg.laneid", "", 0)
