@@ -10,11 +10,13 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from benchmarks.systems import TILEWRIGHT, load
 from tests.codegen.gpu import harness
 from tests.codegen.gpu.harness import kernel_of, small_integers
 from tilewright.runtime.tensor_descriptor import TensorDescriptor
 
 BF16 = ml_dtypes.bfloat16
+attention_kernel = load(TILEWRIGHT, "attention")["attention_kernel"]
 
 
 @tw.jit
@@ -174,6 +176,21 @@ def test_one_warp_asks_for_copies_together():
     flags = {line.split()[0] for line in copies}
     assert len(copies) > 4
     assert all(re.search(rf"elect\.sync\s+%r\d+\|{flag[1:]},", ptx) for flag in flags)
+
+
+def test_copies_are_asked_for_while_the_first_product_of_an_iteration_runs():
+    arrays = [np.zeros((256, 64), BF16) for _ in range(4)]
+    heights = (128, 64, 64, 128)
+    blocks = [
+        TensorDescriptor.from_tensor(x, [h, 64]) for x, h in zip(arrays, heights, strict=True)
+    ]
+    constants = {"HEAD": 64, "BLOCK_M": 128, "BLOCK_N": 64, "IS_CAUSAL": False}
+    values = [*blocks, np.zeros(256, np.float32), 0.1, 256]
+    ptx = kernel_of(attention_kernel, values, num_warps=8, num_stages=3, **constants).ptx
+    last_of_logits = ptx.rindex("{al, au}")
+    start = ptx.index("wgmma.commit_group", last_of_logits)
+    end = ptx.find("wgmma.wait_group", start)
+    assert "cp.async.bulk.tensor" in ptx[start:end]
 
 
 @tw.jit

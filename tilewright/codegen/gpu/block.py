@@ -88,6 +88,7 @@ class BlockWriter:
     ) -> None:
         """Write the ops of a block; `meanwhile` writes what is done while the last products run."""
         self.write(written)
+        self.control.start_copies()
         if meanwhile is not None:
             meanwhile()
         self.products.await_all()
@@ -102,8 +103,17 @@ class BlockWriter:
                 op.results and all(self.uses.is_virtual(v) for v in op.results)
             ):
                 with self.code.at(op.location), self.puller.shared.at(op.location):
+                    if not self._opens(op):
+                        self.control.start_copies()
                     self.products.await_for(op)
                     self._op(op)
+
+    def _opens(self, op: Op) -> bool:
+        """Whether an op may come before the copies that its iteration starts."""
+        if op in self.puller.tiles or (isinstance(op, ops.Dot) and self._runs_on(op)):
+            return True
+        has_tiles = any(value.shape for value in (*op.operands, *op.results))
+        return bool(op.results) and not has_tiles and not op.regions
 
     def _runs_on(self, op: ops.Dot) -> bool:
         return self.placement.product(op).columns > 0 and op not in self.control.deferred

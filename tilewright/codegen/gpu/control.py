@@ -61,6 +61,11 @@ class _Copies:
         """Whether all threads meet between two iterations."""
         return self.ring is not None and self.ring.meets
 
+    @property
+    def inside(self) -> Callable[[], None] | None:
+        """What starts them, if it is written inside an iteration."""
+        return self.start if self.ring is not None and self.ring.starts_inside else None
+
     def begin(self) -> None:
         """Write what begins an iteration."""
         if self.ring is not None:
@@ -90,6 +95,7 @@ class ControlFlow:
         self.carried = Carried(blocks.puller, blocks.placement)
         self.deferred: set[ops.Dot] = set()
         self._nested: dict[Op, _Copies] = {}
+        self._to_start: Callable[[], None] | None = None
         self.runs_across = False  # whether copies run ahead from one outer iteration to the next
 
     @contextmanager
@@ -138,6 +144,7 @@ class ControlFlow:
                 puller.shared.begin_iteration(_stores(op))
                 count = code.assign(f"load i64, ptr {counter}")
                 copies.begin()
+                self._to_start = copies.inside
                 with code.section(), self.blocks.scope():
                     puller.scalars[op.body.params[0]] = bounds.index(count)
                     self.carried.fetch(op.body.params[1:], slots)
@@ -172,6 +179,12 @@ class ControlFlow:
                     self.code.line(f"store {kind} {text}, ptr {slot}")
 
     # -- copying ahead ----------------------------------------------------------------------------
+
+    def start_copies(self) -> None:
+        """Start the copies that this iteration is to start, unless it has done so."""
+        start, self._to_start = self._to_start, None
+        if start is not None:
+            start()
 
     @contextmanager
     def _copied_ahead(self, op: ops.For, bounds: Bounds) -> Iterator[_Copies]:

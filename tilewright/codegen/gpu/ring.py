@@ -215,6 +215,11 @@ class Ring:
 
     # -- iterations -------------------------------------------------------------------------------
 
+    @property
+    def starts_inside(self) -> bool:
+        """Whether copies start inside an iteration, behind the products that open it."""
+        return False
+
     def begin(self, start_copies: Callable[[], None]) -> None:
         """Begin an iteration: its tiles have arrived."""
         place, phase = self._read.take()
@@ -289,9 +294,9 @@ class FlowingRing(Ring):
         return int(bool(self._asked)) + (threads if self._own else 0)
 
     @property
-    def ahead(self) -> int:
-        is_behind = self._own or self.pipeline.deferred is not None
-        return self.pipeline.stages - int(bool(is_behind))
+    def starts_inside(self) -> bool:
+        # Warps that wait for others to give back a place meanwhile have something to do.
+        return self.pipeline.deferred is None and not self._own
 
     def _leave(self) -> None:
         """All copies have been waited for."""
@@ -338,7 +343,7 @@ class FlowingRing(Ring):
             self._give_back()
         else:
             self._give_back_earlier()
-        if not self._own:
+        if not self._own and not self.starts_inside:
             start_copies()
 
     def _give_back_earlier(self) -> None:
