@@ -1,24 +1,18 @@
 """The benchmarks' kernels on every architecture: ptxas takes them, without spills and warnings."""
 
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from typing import Any
 
 import pytest
 
-import tilewright as tw
 from tests.codegen.gpu import harness
-from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.nvidia import assembler
 from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
-from tilewright.codegen.nvidia.compile import generate, prepare
 from tilewright.errors import Unsupported
-from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 torch = pytest.importorskip("torch")
 
 from benchmarks.gpu_costs import compiled_rows  # noqa: E402 - needs torch
-from benchmarks.systems import TILEWRIGHT, System  # noqa: E402 - needs torch
+from tests.codegen.gpu.benchmark_calls import calls_of, ptx_of_call  # noqa: E402 - needs torch
 
 PTXAS = find_ptxas()
 ROWS = compiled_rows()
@@ -32,48 +26,8 @@ KNOWN.add(("attention_backward_kernel", "sm_120a"))
 STACK_BYTES = {"sm_120a": 8}
 
 
-@dataclass
-class Call:
-    """A launch of a kernel on arrays without memory."""
-
-    kernel: Any
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-
-
-class WithoutMemory(System):
-    def descriptor(self, tensor, block):
-        shape, strides = list(tensor.shape), list(tensor.stride())
-        return TensorDescriptor(mock(tensor), shape, strides, list(block))
-
-
-def mock(value):
-    """An array to compile for, in place of one without memory."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return tw.MockTensor(value.dtype, tuple(value.shape))
-
-
-def calls_of(row):
-    """The launches of a row's first configuration."""
-    calls = []
-
-    def note(kernel, grid, arguments, options):
-        calls.append(Call(kernel, tuple(map(mock, arguments)), dict(options)))
-
-    inputs = row.workload.inputs("meta")
-    outputs = row.workload.outputs(inputs)
-    row.workload.launch(WithoutMemory(TILEWRIGHT, note), row.workload.configs[0], inputs, outputs)
-    return calls
-
-
 def assembled(call, target):
-    names = {param.name for param in call.kernel.params}
-    constants = {name: value for name, value in call.options.items() if name in names}
-    options = GpuOptions.among(call.options)
-    function, _ = harness.lowered(call.kernel, call.arguments, constants)
-    kernel = generate(prepare(function, target, options), target, options)
-    return assemble(kernel.ptx, target, PTXAS)
+    return assemble(ptx_of_call(call, target).ptx, target, PTXAS)
 
 
 def has_products(call):
