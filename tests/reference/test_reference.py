@@ -1,0 +1,119 @@
+"""The reference page is what the functions are, and every function does what the page says."""
+
+import hashlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.executors import EMULATED
+from tests.reference.calls import CALLS, LIBDEVICE, METHODS, NOT_CALLED
+from tests.reference.page import PAGE, fixed_cells, page, types_cell
+from tests.reference.running import DTYPE_NAMES, accepted, is_typed, outputs
+from tilewright.frontend.function import KernelFunction
+from tilewright.ir.types import DTYPES
+from tilewright.ops.numerics import widen
+
+# Where the functions of a section are, and its calls.
+SECTIONS = {
+    "": (tl, CALLS),
+    "libdevice.": (tl.extra.libdevice, LIBDEVICE),
+    "tensor_descriptor.": (tl.tensor_descriptor, METHODS),
+}
+ALL_CALLS = {
+    prefix + name: call for prefix, (_, calls) in SECTIONS.items() for name, call in calls.items()
+}
+
+
+def chosen(*key, of):
+    """Whether one of `of` cases is this one; the same ones every day."""
+    return int(hashlib.sha256(repr(key).encode()).hexdigest(), 16) % of == 0
+
+
+def test_every_name_is_on_the_page():
+    functions = {name for name in tl.__all__ if callable(getattr(tl, name))}
+    listed = {*CALLS, *(name for names in NOT_CALLED.values() for name in names)}
+    assert listed == functions
+    assert set(LIBDEVICE) == set(tl.extra.libdevice.__all__)
+
+
+def rows():
+    """The rows of the page, by the name of the function."""
+    found = {}
+    prefix = ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            prefix = next((p for p in SECTIONS if p and p[:-1] in line), "")
+        if line.startswith("| `"):
+            signature, *_ = line[2:].split(" | ")
+            found[prefix + signature.strip("`").partition("(")[0]] = line
+    return found
+
+
+def test_the_page_has_the_signatures_and_docstrings(request):
+    if request.config.getoption("--bless"):
+        PAGE.write_text(page(), encoding="utf-8")
+    shown = rows()
+    assert set(shown) == set(ALL_CALLS)
+    for prefix, (owner, calls) in SECTIONS.items():
+        for name in calls:
+            value = getattr(owner, name)
+            function = value.fn if isinstance(value, KernelFunction) else value
+            signature, sentence = fixed_cells(name, function)
+            assert f"| {signature} | {sentence}" in shown[prefix + name], "renew: pytest --bless"
+
+
+SAMPLED = [pytest.param(n, marks=[] if chosen(n, of=24) else pytest.mark.slow) for n in ALL_CALLS]
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_the_page_has_the_types(name):
+    assert rows()[name].endswith(f" | {types_cell(ALL_CALLS[name])} |")
+
+
+def cases():
+    """Calls with the types to try; what a call does not take is passed over when it is known."""
+    for name, call in ALL_CALLS.items():
+        for dtype in DTYPE_NAMES if is_typed(call) else ["i32"]:
+            for executor in ("cpu", *EMULATED):
+                often = executor == "cpu" or name in CALLS
+                is_daily = often and chosen(name, dtype, executor, of=150)
+                marks = [] if is_daily else [pytest.mark.slow]
+                yield pytest.param(name, dtype, executor, marks=marks)
+
+
+def launch_on(executor):
+    def launch(kernel, grid, *args):
+        if executor == "cpu":
+            kernel[grid](*args, debug=True)
+        elif executor == "eager":
+            kernel.debug[grid](*args)
+        else:
+            with tw.emulate(executor, races=True):
+                kernel[grid](*args, debug=True)
+
+    return launch
+
+
+@pytest.mark.parametrize(("name", "dtype", "executor"), list(cases()))
+def test_every_name_on_every_type_in_every_executor(name, dtype, executor, capfd):
+    call = ALL_CALLS[name]
+    if dtype not in accepted(call):
+        return
+    expected = outputs(call, dtype, launch_on("eager"))
+    got = outputs(call, dtype, launch_on(executor))
+    for one, other in zip(got, expected, strict=True):
+        if one.dtype.kind in "iub":
+            np.testing.assert_array_equal(one, other)
+            continue
+        step = float(ml_dtypes.finfo(one.dtype).eps)
+        a, b = one.astype(np.float64), other.astype(np.float64)
+        np.testing.assert_allclose(a, b, rtol=max(8 * step, 1e-12), atol=step * 2)
+
+
+def test_numbers_of_a_type_that_numpy_lacks_are_compared_as_bits():
+    element = DTYPES["fp8e4b15"]
+    assert element.numpy.kind == "u"
+    assert widen(np.uint8([0x38]), element) > 0
