@@ -13,20 +13,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
-from benchmarks.systems import TILEWRIGHT, TRITON, System, installed
+from benchmarks.driver_launch import driver_launches
+from benchmarks.launch import launches
+from benchmarks.systems import LIBRARY, TILEWRIGHT, TRITON, System, installed
 from benchmarks.workloads.table import Row, all_rows
 
 __all__ = ["COSTS", "Cost", "Costs", "compiled_rows"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHES = {TILEWRIGHT: "TILEWRIGHT_CACHE_DIR", TRITON: "TRITON_CACHE_DIR"}
+LAUNCHED = ("8 arguments", "20 arguments")
 LAUNCHES, TURNS = 200, 40  # fewer launches than the queue of a GPU holds, so that none waits
 Sides: TypeAlias = dict[str, dict[str, Any]]
 
@@ -76,48 +80,39 @@ def run(arguments: Sequence[str], seconds: float, **settings: str) -> Any:
 # ---- launching
 
 
-def eight(system: System, x: Any) -> None:
-    system.run("launching.eight_arguments_kernel", (1,), x, x, x, x, 5, 64, 7, BLOCK=128)
-
-
-def twenty(system: System, x: Any) -> None:
-    system.run(
-        "launching.twenty_arguments_kernel",
-        (1,),
-        *(x, x, x, x, x, x),
-        *(512, 512, 512, 512, 1, 512, 1, 512, 1),
-        0.5,
-        BLOCK_M=128,
-        BLOCK_N=128,
-        BLOCK_K=64,
-        GROUP_M=8,
-    )
-
-
-LAUNCHED = {"8": eight, "20": twenty}
-
-
 def launch_seconds() -> dict[str, dict[str, float]]:
-    """By number of arguments and system, how long a launch keeps the host."""
-    x = torch.zeros(1024, device="cuda")
-    return {count: in_turns(launch, x) for count, launch in LAUNCHED.items()}
+    """By number of arguments and side, how long a launch keeps the host; the driver alone, too."""
+    runs = {system.package: launches(system, "cuda") for system in installed()}
+    return {count: in_turns({side: own[count] for side, own in runs.items()}) for count in LAUNCHED}
 
 
-def in_turns(launch: Callable[[System, Any], None], x: Any) -> dict[str, float]:
-    times: dict[str, list[float]] = {system.package: [] for system in installed()}
+def in_turns(launch: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    alone = driver_launches(launch[TILEWRIGHT]())
+    rows: dict[str, Callable[[], Any]] = {}
+    rows.update((side, partial(row_of, run)) for side, run in launch.items())
+    rows[LIBRARY] = lambda: alone(LAUNCHES)
+    times: dict[str, list[float]] = {side: [] for side in rows}
     for _ in range(TURNS + 1):
-        for system in installed():
+        for side, row in rows.items():
             torch.cuda.synchronize()
             before = time.perf_counter()
-            for _ in range(LAUNCHES):
-                launch(system, x)
-            times[system.package].append((time.perf_counter() - before) / LAUNCHES)
-    return {package: statistics.median(own[1:]) for package, own in times.items()}
+            row()
+            times[side].append((time.perf_counter() - before) / LAUNCHES)
+    return {side: statistics.median(own[1:]) for side, own in times.items()}
+
+
+def row_of(run: Callable[[], Any]) -> None:
+    for _ in range(LAUNCHES):
+        run()
 
 
 def launch_costs(seconds: float) -> Sequence[Sides]:
+    """The driver's share stands where the library's figures do."""
     return [
-        {package: {"rate": time * 1e6} for package, time in found.items()}
+        {
+            side: {"rate": time * 1e6, **({"config": "cuLaunchKernel"} if side == LIBRARY else {})}
+            for side, time in found.items()
+        }
         for found in run(["launch"], seconds).values()
     ]
 
@@ -136,7 +131,7 @@ def compiled_rows() -> list[Row]:
 def compile_seconds(package: str) -> dict[str, float | str]:
     """By row, how much longer its first launch takes than the second; or what went wrong."""
     system = System(package)
-    eight(system, torch.zeros(1024, device="cuda"))  # what only the first kernel of a process pays
+    launches(system, "cuda")[LAUNCHED[0]]()  # what only the first kernel of a process pays
     found: dict[str, float | str] = {}
     for row in compiled_rows():
         config, inputs = row.workload.configs[0], row.workload.inputs("cuda")
