@@ -210,3 +210,25 @@ def test_a_store_waits_for_the_one_before_when_it_begins():
     waits = [found.start() for found in re.finditer(r"cp\.async\.bulk\.wait_group\s+0", ptx)]
     assert len(waits) == 1
     assert waits[0] < ptx.index("cp.async.bulk.tensor.2d.global.shared::cta")
+
+
+@tw.jit
+def halves_kernel(x, y, count, SIDE: tl.constexpr, STEP: tl.constexpr):
+    for step in range(count):
+        tile = x.load([step * SIDE, 0])
+        y.store([step * SIDE, 0], tile)
+        y.store([step * SIDE, STEP], tile + 1)
+
+
+@pytest.mark.parametrize(("step", "waits"), [(64, 1), (128, 1), (32, 2)])
+def test_stores_of_blocks_side_by_side_do_not_wait_for_each_other(step, waits):
+    """Each iteration waits for the one before; blocks that overlap wait for each other as well."""
+    x = small_integers((4 * 16, 64), np.float32, 0)
+    y = np.zeros((4 * 16, 256), np.float32)
+    blocks = [TensorDescriptor.from_tensor(array, [16, 64]) for array in (x, y)]
+    with tw.emulate("sm_90a", races=True):
+        ptx = halves_kernel[1,](*blocks, 4, SIDE=16, STEP=step).asm["ptx"]
+    width = min(step, 64)
+    np.testing.assert_array_equal(y[:, :width], x[:, :width])
+    np.testing.assert_array_equal(y[:, step : step + 64], x + 1)
+    assert len(re.findall(r"cp\.async\.bulk\.wait_group\s+0", ptx)) == waits

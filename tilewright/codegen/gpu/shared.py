@@ -14,8 +14,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tilewright import ops
 from tilewright.codegen.code import Code
 from tilewright.codegen.gpu.machine import GpuMachine
+from tilewright.codegen.gpu.ranges import constant_of
 from tilewright.codegen.uses import pointer_root
 from tilewright.errors import Location
 from tilewright.ir.core import Value
@@ -28,6 +30,7 @@ SHARED = "ptr addrspace(3)"
 _ALIGNMENT = 128
 # Memory below this is not worth a barrier to save, nor is as little as this behind rings.
 _SMALL_BYTES, _LITTLE_BYTES = 16 << 10, 1 << 10
+_OFFSETS = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,18 @@ class _Access(NamedTuple):
     writes: bool
     combines: AtomicKind | None = None
     is_asynchronous: bool = False
+    block: ops.DescriptorOp | None = None  # what accesses only a block of an array
 
     def commutes(self, other: _Access, *, same_time: bool = True) -> bool:
         """Whether two accesses need no order."""
         if not (self.writes or other.writes):
             return True
         alike = self.combines is not None and self.combines is other.combines
-        return alike or _apart(self.pointer, other.pointer, same_time=same_time)
+        if alike or _apart(self.pointer, other.pointer, same_time=same_time):
+            return True
+        if not same_time or self.block is None or other.block is None:
+            return False
+        return _blocks_apart(self.block, other.block)
 
     def is_fenced_from(self, write: _Access) -> bool:
         """Whether this has to come behind a fence, where a thread's write came before."""
@@ -222,14 +230,14 @@ class Shared:
         if writes:
             self._pending.unfenced.append(access)
 
-    def before_copy(self, pointer: Value, combines: AtomicKind | None) -> None:
-        """Order a copy to the user's memory behind the copies before it.
+    def before_copy(self, op: ops.DescriptorOp, combines: AtomicKind | None) -> None:
+        """Order the copy of an op to the user's memory behind the copies before it.
 
         It is ordered behind other accesses by the barrier that comes before any copy, as what it
         reads in shared memory has been written by all threads, and by a fence where it writes what
         threads have written.
         """
-        access = _Access(pointer, writes=True, combines=combines, is_asynchronous=True)
+        access = _Access(op.base, True, combines, is_asynchronous=True, block=op)
         self._fence_behind_writes([access])
         if not all(access.commutes(other) for other in self._pending.copies):
             self._finish_copies()
@@ -348,6 +356,36 @@ def _apart(a: Value, b: Value, *, same_time: bool = True) -> bool:
         return True
     roots = pointer_root(a), pointer_root(b)
     return None not in roots and roots[0] is not roots[1]
+
+
+def _blocks_apart(a: ops.DescriptorOp, b: ops.DescriptorOp) -> bool:
+    """Whether two blocks of one array, at the same time, have no element in common.
+
+    Along some axis one begins where the other has ended, modulo 2^32: so far do offsets count.
+    """
+    if a.base is not b.base or any(x is not y for x, y in zip(a.strides, b.strides, strict=True)):
+        return False
+    for first, second, size, other in zip(
+        a.indices, b.indices, a.block_shape, b.block_shape, strict=True
+    ):
+        (root, start), (other_root, other_start) = _split(first), _split(second)
+        distance = (other_start - start) % _OFFSETS
+        if root is other_root and size <= distance <= _OFFSETS - other:
+            return True
+    return False
+
+
+def _split(offset: Value) -> tuple[Value | None, int]:
+    """Return what an offset is the sum of: a value, and a constant."""
+    total = 0
+    while isinstance(offset, ops.Add):
+        x, y = constant_of(offset.x), constant_of(offset.y)
+        if x is None and y is None:
+            break
+        total += (x if y is None else y) or 0
+        offset = offset.x if x is None else offset.y
+    constant = constant_of(offset)
+    return (offset, total) if constant is None else (None, total + constant)
 
 
 def _conflict(accesses: list[_Access]) -> bool:

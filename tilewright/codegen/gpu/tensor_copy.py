@@ -296,7 +296,7 @@ class TensorCopies:
         source = puller.placement.of_elements(op.value)
         put_in_shared(puller, [e.text for e in elements], op.element, source, tile)
         with puller.shared.held(span):
-            puller.shared.before_copy(op.base, kind)
+            puller.shared.before_copy(op, kind)
             self.machine.fence_async_proxy()
             puller.shared.barrier()
         with self._only_where(self._is_copyable(op), lambda: self.element_stores.write(op, tile)):
