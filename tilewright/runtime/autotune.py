@@ -100,6 +100,37 @@ class Autotuner(KernelInterface):
             self._prepare(call.arguments(config), config)
             return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
 
+    # What was asked for, under the names that `torch.compile` asks with.
+
+    @property
+    def early_config_prune(self) -> Callable[..., Any] | None:
+        return self._prune.get("early_config_prune")
+
+    @property
+    def perf_model(self) -> Callable[..., Any] | None:
+        return self._prune.get("perf_model")
+
+    @property
+    def configs_top_k(self) -> int | float:
+        share: int | float = self._prune.get("top_k", 1.0)
+        return share
+
+    @property
+    def reset_to_zero(self) -> list[str]:
+        return list(self.hooks.reset_to_zero)
+
+    @property
+    def restore_value(self) -> list[str]:
+        return list(self.hooks.restore_value)
+
+    @property
+    def user_defined_pre_hook(self) -> bool:
+        return self.hooks.before is not None
+
+    @property
+    def user_defined_post_hook(self) -> bool:
+        return self.hooks.after is not None
+
     @property
     def debug(self) -> DecoratedDebug:
         """`kernel.debug[grid](...)`: the first configuration as ordinary Python, without tuning."""
@@ -194,14 +225,14 @@ class Autotuner(KernelInterface):
 
     def _pruned(self, call: Call) -> list[Config]:
         configs = list(self.configs)
-        early = self._prune.get("early_config_prune")
+        early = self.early_config_prune
         if early is not None:
             configs = list(early(configs, call.named, **call.kwargs))
             if not configs:
                 raise LaunchError(
                     f"autotune of {self.base_fn.name}: `early_config_prune` left no configuration"
                 )
-        model, top_k = self._prune.get("perf_model"), self._prune.get("top_k", 1.0)
+        model, top_k = self.perf_model, self.configs_top_k
         if model is None:
             return configs
         count = top_k if isinstance(top_k, int) else int(len(self.configs) * top_k)
