@@ -6,17 +6,18 @@ PYTHON ?= python3
 JOBS ?= 2
 # More arguments for pytest: make test ARGS="-k softmax -x"
 ARGS ?=
-# What `make bench` compares with, and the only place that installs it: make bench TORCH= leaves
-# it out. Set pip's own options to choose another build of it.
+# What `make bench` compares with and `make test-packages` runs on; nothing else installs it.
+# make bench TORCH= leaves it out. Set pip's own options to choose another build of it.
 TORCH ?= torch==2.13.0
 
 VENV := .venv
 BENCH_VENV := .venv-bench
+PACKAGES_VENV := .venv-packages
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-gpu check format bench clean
+.PHONY: help demo test test-gpu test-packages check format bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +30,11 @@ test: $(VENV)/.test  ## Run every test that needs no GPU, slow ones included
 
 test-gpu: $(VENV)/.test  ## Run the tests that need a GPU
 	$(VENV)/bin/python -m pytest -m gpu $(ARGS)
+
+test-packages: $(PACKAGES_VENV)/.run  ## Run published packages of Triton kernels, unmodified, on the CPU
+	PACKAGE_SOURCES=$(PACKAGES_VENV)/sources $(PACKAGES_VENV)/bin/python -m pytest tests/packages
+	$(PACKAGES_VENV)/bin/python tools/package_suites.py --directory $(PACKAGES_VENV)/sources \
+	  --jobs $(JOBS) $(ARGS)
 
 check: $(VENV)/.dev  ## Format, lint, types, layers, fast tests, sizes: run before each commit
 	$(VENV)/bin/ruff format --check .
@@ -49,7 +55,7 @@ bench: $(BENCH_VENV)/.run  ## Measure beside torch: the GPU target where torch s
 	  set -x; $(BENCH_VENV)/bin/python benchmarks/$$target.py $(ARGS)
 
 clean:  ## Remove environments, caches and build output
-	rm -rf .venv .venv-bench build dist *.egg-info
+	rm -rf .venv .venv-bench .venv-packages build dist *.egg-info
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -76,4 +82,12 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 # Its own environment: whether torch is there must not change what the tests see.
 $(BENCH_VENV)/.run: pyproject.toml | $(BENCH_VENV)/bin/python
 	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable . $(TORCH)
+	@touch $@
+
+# Also apart: packages find no Triton here but the alias, and nothing of theirs is ever vendored.
+$(PACKAGES_VENV)/.run: pyproject.toml $(wildcard tests/packages/*.txt) | $(PACKAGES_VENV)/bin/python
+	$(PACKAGES_VENV)/bin/python $(PIP_INSTALL) --editable '.[test]' $(TORCH) \
+	  --requirement tests/packages/support.txt
+	$(PACKAGES_VENV)/bin/python $(PIP_INSTALL) --no-deps --requirement tests/packages/kernels.txt
+	$(PACKAGES_VENV)/bin/python tools/package_suites.py --directory $(PACKAGES_VENV)/sources --fetch
 	@touch $@

@@ -539,6 +539,15 @@ def test_kernel_without_source():
     ]
 
 
+def test_source_that_is_given_later():
+    namespace = {}
+    exec(EXECUTED, namespace)
+    function = KernelFunction(namespace["f"])
+    function._unsafe_update_src(EXECUTED.replace("missing", "x"))
+    assert "return x + x" in function.src
+    assert ir_of(function, 3) is not None  # where `missing` would be an error
+
+
 def test_source_of_another_function_is_refused():
     namespace = {}
     exec(EXECUTED, namespace)

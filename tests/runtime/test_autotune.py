@@ -266,14 +266,6 @@ def test_other_errors_name_the_configuration(monkeypatch):
     assert "while tuning add with STEP: 2" in caught.value.__notes__[0]
 
 
-def test_a_configuration_that_no_machine_has_is_a_mistake():
-    """It is no matter of room, so it is not passed over: its author would never hear of it."""
-    configs = [Config({"STEP": 1}), Config({"STEP": 2}, num_warps=3)]
-    with pytest.raises(LaunchError, match="`num_warps` is a power of two") as caught:
-        tuned(configs, [1.0, 2.0])[(4,)](np.zeros(4, np.float32), 4)
-    assert "while tuning add with STEP: 2, num_warps: 3" in caught.value.__notes__[0]
-
-
 def test_an_error_during_the_trials_restores():
     def do_bench(launch, quantiles):
         launch()
@@ -443,3 +435,20 @@ def test_configurations_compare_by_what_they_say():
     assert len({either, other}) == 1
     assert str(Config({"A": 1})) == "A: 1, num_warps: 4, num_ctas: 1, num_stages: 3"
     assert trials.Trials.__doc__
+
+
+def test_a_class_derived_from_the_tuner():
+    """Packages derive theirs, with Triton's arguments, and put functions of their own in it."""
+    calls = []
+
+    class Mine(tw.Autotuner):
+        def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, **settings):
+            super().__init__(fn, arg_names, configs, key, reset_to_zero, restore_value, **settings)
+            assert not self.user_defined_pre_hook
+            self.pre_hook = lambda arguments, reset_only=False: calls.append(reset_only)
+
+    kernel, settings = tw.jit(add), {"pre_hook": None, "do_bench": bench([2, 1]), "warmup": None}
+    mine = Mine(kernel, kernel.arg_names, steps(1, 2), ["n"], ["x_ptr"], None, **settings)
+    mine[(1,)](np.zeros(8, np.float32), 8)
+    assert mine.best_config.kwargs == {"STEP": 2}
+    assert calls == [False] * 6 + [True]

@@ -117,6 +117,14 @@ class Definition:
             _RECENT.append(syntax)
         return syntax
 
+    def _unsafe_update_src(self, source: str) -> None:
+        """Take another text for the function, before it is used: what programs call that write it.
+
+        It must be the `def` of the very Python function, as for `jit(source=...)`.
+        """
+        self._reader = SourceReader(self.fn, source)
+        vars(self).pop("_read", None)
+
     def _at(self, node: ast.AST, error: CompileError) -> CompileError:
         error.at(self.source.locate(node, self.name, None))
         return error

@@ -120,7 +120,11 @@ from tilewright.language.structures import (
 extern = builtin
 _aggregate = aggregate
 
+# The default of functions that other packages derived from those of the standard library.
+CONSTEXPR_0 = constexpr(0)
+
 __all__ = [
+    "CONSTEXPR_0",
     "TRITON_MAX_TENSOR_NUMEL",
     "PropagateNan",
     "add",

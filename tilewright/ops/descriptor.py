@@ -134,27 +134,6 @@ class DescriptorOp(MachineOp, abstract=True):
         return address, inside
 
 
-class DescriptorWrite(DescriptorOp, abstract=True):
-    """An op that changes the block whose first element is at `offsets` by a tile."""
-
-    offsets: tuple[Value, ...]
-    value: Value
-
-    @property
-    def indices(self) -> tuple[Value, ...]:
-        return self.offsets
-
-    @property
-    def block_shape(self) -> tuple[int, ...]:
-        return self.value.shape
-
-    def check_tile(self) -> None:
-        """Raise `CompileError` unless the array can be written, by this tile."""
-        self.check_parts(self.value.type.rank, writes=True)
-        self.check_offsets(self.offsets, self.value.shape)
-        _check_value(self, self.value)
-
-
 class DescriptorLoad(DescriptorOp):
     """The block of shape `block` whose first element is at `offsets`; outside, the padding."""
 
@@ -184,13 +163,25 @@ class DescriptorLoad(DescriptorOp):
         return _loaded(machine, self, self.padding, *places)
 
 
-class DescriptorStore(DescriptorWrite):
+class DescriptorStore(DescriptorOp):
     """Write `value` to the block whose first element is at `offsets`."""
 
     effect: ClassVar[Effect] = Effect.WRITE
+    offsets: tuple[Value, ...]
+    value: Value
+
+    @property
+    def indices(self) -> tuple[Value, ...]:
+        return self.offsets
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        return self.value.shape
 
     def infer(self) -> tuple[TileType, ...]:
-        self.check_tile()
+        self.check_parts(self.value.type.rank, writes=True)
+        self.check_offsets(self.offsets, self.value.shape)
+        _check_value(self, self.value)
         return ()
 
     def evaluate(
@@ -206,14 +197,26 @@ class DescriptorStore(DescriptorWrite):
         machine.write(address[inside], value[inside])
 
 
-class DescriptorReduce(DescriptorWrite):
+class DescriptorReduce(DescriptorOp):
     """Replace each element by `kind(element, value)`, each in one step: an atomic on a block."""
 
     effect: ClassVar[Effect] = Effect.READ | Effect.WRITE
     kind: AtomicKind
+    offsets: tuple[Value, ...]
+    value: Value
+
+    @property
+    def indices(self) -> tuple[Value, ...]:
+        return self.offsets
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        return self.value.shape
 
     def infer(self) -> tuple[TileType, ...]:
-        self.check_tile()
+        self.check_parts(self.value.type.rank, writes=True)
+        self.check_offsets(self.offsets, self.value.shape)
+        _check_value(self, self.value)
         require(self.kind is not AtomicKind.XCHG, f"{self.op_name}: there is no exchange")
         check_atomic(f"descriptor atomic_{self.kind}", self.kind, self.element)
         return ()

@@ -39,37 +39,55 @@ class Autotuner(KernelInterface):
     `configs_timings` the times of the last tuning and `bench_time` how long it took (seconds).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the signature is Triton's, for classes derived from it
         self,
         fn: Any,
+        arg_names: Sequence[str],
         configs: Sequence[Config],
         key: Sequence[str],
-        hooks: Hooks,
-        *,
+        reset_to_zero: Sequence[str] | None = None,
+        restore_value: Sequence[str] | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
         prune_configs_by: Mapping[str, Any] | None = None,
-        do_bench: Callable[..., Any] = measure,
+        warmup: float | None = None,
+        rep: float | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
         cache_results: bool = False,
         executor: Executor | None = None,
     ) -> None:
         self.fn = fn
         self.base_fn = kernel_below("autotune", fn)
-        self.arg_names: list[str] = list(fn.arg_names)
+        self.arg_names = list(arg_names)
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
-        self.hooks = hooks
-        self.do_bench = do_bench
+        self.reset_to_zero = list(reset_to_zero or ())
+        self.restore_value = list(restore_value or ())
+        self.pre_hook, self.user_defined_pre_hook = pre_hook, pre_hook is not None
+        self.post_hook, self.user_defined_post_hook = post_hook, post_hook is not None
+        pruning = dict(prune_configs_by or {})
+        self.early_config_prune = pruning.get("early_config_prune")
+        self.perf_model = pruning.get("perf_model")
+        self.configs_top_k = pruning.get("top_k", 1.0)
+        self.do_bench = _timer(do_bench, warmup, rep)
         self.cache_results = cache_results
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
         self.nargs: dict[str, Any] = {}
-        self._prune = dict(prune_configs_by or {})
         self._executor = executor
         self._lock = threading.RLock()
-        self._require_parameters({*self.keys, *hooks.reset_to_zero, *hooks.restore_value})
+        self._require_parameters({*self.keys, *self.reset_to_zero, *self.restore_value})
         for config in self.configs:
             self._require_parameters(config.kwargs.keys() - DEFAULTS.keys(), f" ({config})")
+
+    @property
+    def hooks(self) -> Hooks:
+        """What happens around launches; derived classes may have set other functions."""
+        arrays = tuple(self.reset_to_zero), tuple(self.restore_value)
+        return Hooks(*arrays, self.pre_hook, self.post_hook)
 
     def _require_parameters(self, names: AbstractSet[str], place: str = "") -> None:
         for name in sorted(names - {*self.arg_names}):
@@ -99,37 +117,6 @@ class Autotuner(KernelInterface):
             self.best_config = config
             self._prepare(call.arguments(config), config)
             return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
-
-    # What was asked for, under the names that `torch.compile` asks with.
-
-    @property
-    def early_config_prune(self) -> Callable[..., Any] | None:
-        return self._prune.get("early_config_prune")
-
-    @property
-    def perf_model(self) -> Callable[..., Any] | None:
-        return self._prune.get("perf_model")
-
-    @property
-    def configs_top_k(self) -> int | float:
-        share: int | float = self._prune.get("top_k", 1.0)
-        return share
-
-    @property
-    def reset_to_zero(self) -> list[str]:
-        return list(self.hooks.reset_to_zero)
-
-    @property
-    def restore_value(self) -> list[str]:
-        return list(self.hooks.restore_value)
-
-    @property
-    def user_defined_pre_hook(self) -> bool:
-        return self.hooks.before is not None
-
-    @property
-    def user_defined_post_hook(self) -> bool:
-        return self.hooks.after is not None
 
     @property
     def debug(self) -> DecoratedDebug:
@@ -225,9 +212,8 @@ class Autotuner(KernelInterface):
 
     def _pruned(self, call: Call) -> list[Config]:
         configs = list(self.configs)
-        early = self.early_config_prune
-        if early is not None:
-            configs = list(early(configs, call.named, **call.kwargs))
+        if self.early_config_prune is not None:
+            configs = list(self.early_config_prune(configs, call.named, **call.kwargs))
             if not configs:
                 raise LaunchError(
                     f"autotune of {self.base_fn.name}: `early_config_prune` left no configuration"
@@ -286,25 +272,22 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
     ... def kernel(x_ptr, n, BLOCK: tl.constexpr): ...
     """
     _require_configs(configs)
-    hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
-    if do_bench is not None and (warmup is not None or rep is not None):
-        warnings.warn(
-            "autotune: `warmup` and `rep` have no effect beside `do_bench`",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-    if do_bench is None:
-        times = (25 if warmup is None else warmup, 100 if rep is None else rep)
-        do_bench = partial(measure, warmup=times[0], rep=times[1])
     return lambda fn: Autotuner(
         fn,
+        getattr(fn, "arg_names", ()),
         configs,
         key,
-        hooks,
-        prune_configs_by=prune_configs_by,
-        do_bench=do_bench,
-        cache_results=cache_results,
-        executor=executor,
+        reset_to_zero,
+        restore_value,
+        pre_hook,
+        post_hook,
+        prune_configs_by,
+        warmup,
+        rep,
+        use_cuda_graph,
+        do_bench,
+        cache_results,
+        executor,
     )
 
 
@@ -316,3 +299,19 @@ def _require_configs(configs: Sequence[Any]) -> None:
             f"autotune: a configuration is a tilewright.Config, not {others[0]!r}",
             hint=f"write `tilewright.Config({shown})`",
         )
+
+
+def _timer(
+    do_bench: Callable[..., Any] | None, warmup: float | None, rep: float | None
+) -> Callable[..., Any]:
+    """Return what takes the time of a launch."""
+    if do_bench is None:
+        times = (25 if warmup is None else warmup, 100 if rep is None else rep)
+        return partial(measure, warmup=times[0], rep=times[1])
+    if warmup is not None or rep is not None:
+        warnings.warn(
+            "autotune: `warmup` and `rep` have no effect beside `do_bench`",
+            DeprecationWarning,
+            stacklevel=4,  # beyond the class and the decorator
+        )
+    return do_bench

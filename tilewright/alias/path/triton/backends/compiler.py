@@ -1,5 +1,5 @@
 """`triton.backends.compiler`: what kernels are compiled for."""
 
-from tilewright.compiler import GPUTarget
+from tilewright.alias.drivers import GPUTarget
 
 __all__ = ["GPUTarget"]

@@ -1,8 +1,7 @@
-"""`triton.compiler.compiler`: compiling for types that are written down."""
+"""`triton.compiler.compiler`: compiled kernels."""
 
-from tilewright.compiler import ASTSource, GPUTarget, compile
-from tilewright.compiler import CompiledSource as CompiledKernel
-from tilewright.compiler.backend import make_backend
+from tilewright.alias.drivers import GPUTarget
+from tilewright.runtime.compiled import CompiledKernel
 from tilewright.runtime.fingerprint import build_fingerprint as triton_key
 
-__all__ = ["ASTSource", "CompiledKernel", "GPUTarget", "compile", "make_backend", "triton_key"]
+__all__ = ["CompiledKernel", "GPUTarget", "triton_key"]

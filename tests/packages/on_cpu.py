@@ -1,0 +1,55 @@
+"""What the tests of packages expect of a machine with a GPU, answered for the CPU.
+
+A plugin of pytest, and no part of Tilewright: `tools/package_suites.py` loads it into the test
+runs of packages, whose files stay as they are. Each entry says who asks.
+"""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import torch
+
+
+def _cpu_properties(device=0):
+    """The memory of the machine: liger's tests of TVD leave out large cases on small devices."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return SimpleNamespace(total_memory=pages, name="cpu", multi_processor_count=os.cpu_count())
+
+
+def pytest_addoption(parser):
+    parser.addoption("--most", type=int, help="of each file so many tests, spread evenly")
+
+
+def pytest_collection_modifyitems(config, items):
+    most = config.getoption("--most")
+    if most and len(items) > most:
+        kept = [items[number * len(items) // most] for number in range(most)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+def _matmul(product):
+    """`torch.matmul`, with fp16 by way of fp32: conch's references take minutes otherwise."""
+
+    def matmul(a, b, **options):
+        is_slow = a.dtype == b.dtype == torch.float16 and a.device.type == "cpu" and not options
+        return product(a.float(), b.float()).half() if is_slow else product(a, b, **options)
+
+    return matmul
+
+
+def pytest_collection_finish(session):
+    # liger's backward pass of DyT knows how many partial sums to make on GPUs only.
+    module = sys.modules.get("liger_kernel.ops.dyt")
+    if module is not None:
+        module.infer_device = lambda: "cuda"
+        torch.cuda.get_device_properties = _cpu_properties
+
+
+def pytest_configure(config):
+    # liger marks tests for pytest-rerunfailures: here each has to pass at once.
+    config.addinivalue_line("markers", "flaky(reruns, reruns_delay): run again where it fails")
+    if not hasattr(torch.cpu, "get_device_properties"):
+        torch.cpu.get_device_properties = _cpu_properties
+    torch.matmul = _matmul(torch.matmul)
