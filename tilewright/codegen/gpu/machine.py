@@ -103,6 +103,11 @@ class CopyMachine(GpuMachine, Protocol):
     def copy_to_shared(self, to: str, origin: str, size_bytes: int, flag: str | None) -> None:
         """Start a copy from the user's memory; zeros arrive where the flag does not hold."""
 
+    def copy_by_one(
+        self, to: str, origin: str, size_bytes: int, flag: str | None, thread: str
+    ) -> None:
+        """Start a copy as `copy_to_shared` does, by the thread where `thread` holds."""
+
     def commit_copies(self) -> None:
         """End a group of copies."""
 

@@ -166,6 +166,15 @@ class GlobalMemory:
         loaded = Element(text, 1, self.code.level)
         puller.scalars[op] = self._agreed(op, loaded) if op.volatile else loaded
 
+    def copy_scalar(self, op: ops.Load, to: str) -> None:
+        """Start copying a scalar to shared memory: one thread does; zero arrives if masked."""
+        puller = self.puller
+        puller.shared.before_access(op.pointer, writes=False)
+        address = global_address(puller, puller.scalar(op.pointer))
+        mask = None if op.mask is None else puller.scalar(op.mask).text
+        size = moved_bits(op.type.element) // 8
+        self.machine.copy_by_one(to, address, size, mask, puller.is_first_thread().text)
+
     def _agreed(self, op: ops.Load, own: Element) -> Element:
         place = Element("0", 1, 0)
         with TileTable(self.puller, op.type.element, 1) as table:

@@ -3,7 +3,7 @@
 A copy runs on while the threads compute. Started some iterations early, it has arrived when its
 tile is needed. The loads of a loop that feed its products are copied so, and in loops that ask for
 it (`tl.range(..., num_stages=n)`) all loads of tiles. Beside those that the threads copy, scalars
-are loaded ahead there, too.
+are copied ahead there, too.
 
 To start the copies of a later iteration one needs its addresses: the part of the loop's body that
 computes them is written a second time, over carried values that run ahead.
@@ -31,6 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 _SMALLEST_COPY_BYTES = 4
+_SCALAR_BYTES = (4, 8)  # what a copy can move of those
 _MOST_HELD_WORDS = 32  # in a thread
 _MOST_WORDS = 192  # of the 255 registers of a thread, for a product
 CopiedLoad = ops.Load | ops.DescriptorLoad
@@ -41,10 +42,11 @@ class Pipeline:
     """What to copy ahead, and what computing the addresses takes.
 
     `stages` is the number of tiles of each load that are in shared memory at once. Those of the
-    loads that are `held` pass by registers, as no copy makes them; `scalars` stay there. `ahead`
-    are the ops of the body that the addresses need, in order; `carried` the numbers of the carried
-    values that they need. `deferred` is a product that may still run while the next iteration
-    begins; copies then start at the end of an iteration, when the one before it has ended.
+    loads that are `held` pass by registers, as no copy makes them; `scalars` are copied beside
+    the tiles. `ahead` are the ops of the body that the addresses need, in order; `carried` the
+    numbers of the carried values that they need. `deferred` is a product that may still run while
+    the next iteration begins; copies then start at the end of an iteration, when the one before it
+    has ended.
     """
 
     stages: int
@@ -187,7 +189,7 @@ def _is_copied(load: CopiedLoad, placement: Placement) -> bool:
     assert isinstance(load, ops.Load)
     if not load.shape or load.volatile or padded(load.shape) != load.shape:
         return False
-    if load.other is not None and not (isinstance(load.other, ops.Full) and not load.other.value):
+    if not _is_zero_elsewhere(load):
         return False
     free = placement.of_access(load).free_masks()
     if free["lane"] or free["warp"]:
@@ -219,10 +221,24 @@ def _held(
 def _scalars(
     loads: Iterable[CopiedLoad], copied: Sequence[CopiedLoad], placement: Placement
 ) -> list[ops.Load]:
-    """The loads of scalars that all threads make when they start copies: all threads have to."""
+    """The loads of scalars that are copied as the threads' own copies are, if there are such."""
     if all(by_one_thread(load, placement) for load in copied):
         return []
-    return [o for o in loads if isinstance(o, ops.Load) and not o.shape and not o.volatile]
+    return [
+        load
+        for load in loads
+        if isinstance(load, ops.Load) and not load.shape and _is_copied_scalar(load)
+    ]
+
+
+def _is_copied_scalar(load: ops.Load) -> bool:
+    size = moved_bits(load.type.element) // 8
+    return size in _SCALAR_BYTES and not load.volatile and _is_zero_elsewhere(load)
+
+
+def _is_zero_elsewhere(load: ops.Load) -> bool:
+    """Whether zero takes the place of what is masked, as in copies."""
+    return load.other is None or (isinstance(load.other, ops.Full) and not load.other.value)
 
 
 def _addresses(load: CopiedLoad) -> list[Value]:

@@ -13,7 +13,7 @@ from tilewright.codegen.code import Element, constant_text, llvm_type
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.threads import register_offset, thread_columns
-from tilewright.codegen.gpu.warp_table import WarpTable, from_lane
+from tilewright.codegen.gpu.warp_table import WarpTable, from_lane, parts_at_once
 from tilewright.codegen.regions import apply_region, identity
 from tilewright.codegen.uses import defining_op
 from tilewright.ir.core import Effect, Op, Value
@@ -95,12 +95,13 @@ def _write(together: Sequence[_Reduction]) -> None:
     if first.warp_steps:
         joint = [[part for parts in line for part in parts] for line in zip(*partial, strict=True)]
         kinds = [value.type.element for each in together for value in each.op.inputs]
-        exchanged = first.exchange(joint, kinds)
+        spread = first.spread(kinds) if all(each.takes_any_order for each in together) else []
+        exchanged = first.exchange(joint, kinds, spread)
         start = 0
         for number, reduction in enumerate(together):
             end = start + len(reduction.op.inputs)
             partial[number] = [
-                reduction.folded([parts[start:end] for parts in line]) for line in exchanged
+                reduction.folded([parts[start:end] for parts in line], spread) for line in exchanged
             ]
             start = end
     for reduction, results in zip(together, partial, strict=True):
@@ -247,16 +248,19 @@ class _Reduction:
     def _between_lanes(self, parts: Parts) -> Parts:
         reduced = 0
         for step in self.lane_steps:
-            other = [
-                from_lane(self.puller, part, value.type.element, step.lane)
-                for part, value in zip(parts, self.op.inputs, strict=True)
-            ]
+            other = self._from_lanes(parts, step.lane)
             reduced |= step.lane
             inside = self._begins_inside(reduced, self._distance(step))
             in_order = not self.op.commutative or (inside is not None and self.neutral is None)
             near, far = self._ordered(step, parts, other) if in_order else (parts, other)
             parts = self._combine(near, far, inside)
         return parts
+
+    def _from_lanes(self, parts: Parts, mask: int) -> Parts:
+        return [
+            from_lane(self.puller, part, value.type.element, mask)
+            for part, value in zip(parts, self.op.inputs, strict=True)
+        ]
 
     def _ordered(self, step: Partner, own: Parts, other: Parts) -> tuple[Parts, Parts]:
         """Of this lane's elements and its partner's, those that come first along the axis first."""
@@ -273,25 +277,49 @@ class _Reduction:
 
     # -- between warps ----------------------------------------------------------------------------
 
-    def exchange(self, partial: Sequence[Parts], kinds: Sequence[ElementType]) -> list[list[Parts]]:
-        """Let every warp write what it has, and every thread read what it needs of all warps."""
-        free = self.layout.free_masks()
-        lanes = free["lane"]
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether groups may be combined in any order, and all of them begin inside the tile."""
+        size = self.op.inputs[0].shape[self.op.axis]
+        return self.op.commutative and not size & size - 1
+
+    def spread(self, kinds: Sequence[ElementType]) -> list[int]:
+        """The bits of a lane's number that say which parts it reads: as many as one instruction.
+
+        To read them all would keep shared memory busy for longer than lanes take to combine them.
+        """
+        at_once = min(parts_at_once(kind) for kind in kinds)
+        count = len(self.warp_steps) - (at_once.bit_length() - 1)
+        lanes = self._copied_lanes()
+        free = [bit for bit in range(lanes.bit_length()) if lanes >> bit & 1]
+        return free[:count] if 0 < count <= len(free) else []
+
+    def _copied_lanes(self) -> int:
+        """The bits of a lane's number that make no difference to what it has of a line."""
+        lanes = self.layout.free_masks()["lane"]
         for step in self.lane_steps:
             lanes |= 1 << step.lane.bit_length() - 1
+        return lanes
+
+    def exchange(
+        self, partial: Sequence[Parts], kinds: Sequence[ElementType], spread: Sequence[int]
+    ) -> list[list[Parts]]:
+        """Let every warp write what it has, and every thread read what it needs of all warps."""
         table = WarpTable(
             self.puller,
             kinds,
             self.slice,
             [step.warp.bit_length() - 1 for step in self.warp_steps],
-            (lanes, free["warp"]),
+            (self._copied_lanes(), self.layout.free_masks()["warp"]),
+            spread,
         )
         return table.exchange(partial)
 
-    def folded(self, parts: list[Parts]) -> Parts:
-        """Combine neighbours until one is left."""
+    def folded(self, parts: list[Parts], spread: Sequence[int]) -> Parts:
+        """Combine neighbours until one is left: those read, then those of other lanes."""
         lanes = self.puller.machine.warp_size - 1
-        distances = [self._distance(step) for step in self.warp_steps]
+        steps = self.warp_steps[: len(self.warp_steps) - len(spread)]
+        distances = [self._distance(step) for step in steps]
         reduced = lanes | sum(step.warp for step in self.warp_steps) * (lanes + 1)
         for done, distance in enumerate(distances):
             later = distances[done + 1 :]
@@ -301,4 +329,7 @@ class _Reduction:
                 inside = self._begins_inside(reduced, begin + distance)
                 merged.append(self._combine(near, far, inside))
             parts = merged
-        return parts[0]
+        (whole,) = parts
+        for bit in spread:
+            whole = self._combine(whole, self._from_lanes(whole, 1 << bit))
+        return whole

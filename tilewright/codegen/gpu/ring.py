@@ -17,7 +17,7 @@ from tilewright.codegen.gpu.pipeline import (
     origin_of,
 )
 from tilewright.codegen.gpu.placement import Placement
-from tilewright.codegen.gpu.scalars_ahead import ScalarsAhead
+from tilewright.codegen.gpu.scalar_ring import ScalarRing
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.shared_tile import SharedTile
 from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
@@ -104,8 +104,9 @@ class Ring:
         self._own = [o for o in copied if isinstance(o, ops.Load) and o not in self._asked]
         tiles = {load: self.layouts[load] for load in pipeline.held}
         self._held = HeldLoads(memory, pipeline.held, tiles) if tiles else None
-        self._scalars = ScalarsAhead(memory, pipeline.scalars, self.ahead)
-        self._is_by_threads = bool(self._own or tiles)
+        self._scalars = ScalarRing(memory, pipeline.scalars, pipeline.stages)
+        self._copies = bool(self._own or pipeline.scalars)  # threads do, by themselves
+        self._is_by_threads = bool(self._copies or tiles)
         self._spans: dict[CopiedLoad, Span] = {}
         self._reads_async = _multiplies_by_warpgroups(pipeline, placement)
         arrivals = self._arrivals()
@@ -130,7 +131,7 @@ class Ring:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Inside, shared memory is kept for the tiles."""
-        with ExitStack() as stack:
+        with self._scalars.open(), ExitStack() as stack:
             for load, layout in self.layouts.items():
                 size = layout.size_bytes * self.pipeline.stages
                 with self.puller.shared.at(load.location):
@@ -152,7 +153,7 @@ class Ring:
 
     def _leave(self) -> None:
         """Leave the loop with nothing under way."""
-        if self._own:
+        if self._copies:
             self.machine.wait_for_copies(0)
 
     # -- copies -----------------------------------------------------------------------------------
@@ -169,7 +170,6 @@ class Ring:
             place, phase = self._written.take()
             prepare()
             self._fill(place, phase)
-            self._scalars.load()
             advance()
         self._end_group()
 
@@ -185,10 +185,11 @@ class Ring:
     def _copy_own(self, place: str) -> None:
         for load in self._own:
             self.memory.copy(load, SharedTile(self.layouts[load], self._start(load, place)))
+        self._scalars.copy(place)
 
     def _end_group(self) -> None:
         """End the group of an iteration's copies, if they are counted by groups."""
-        if self._own:
+        if self._copies:
             self.machine.commit_copies()
 
     def store_held(self) -> None:
@@ -228,15 +229,15 @@ class Ring:
             load: SharedTile(layout, self._start(load, place))
             for load, layout in self.layouts.items()
         }
-        self._scalars.take()
         self._meet_first(start_copies)
+        self._scalars.read(place)
         self.puller.tiles.update(tiles)
 
     def _await_tiles(self, place: str, phase: str) -> None:
         """Wait until the tiles of a place have arrived, as far as this thread knows."""
         if self.pipeline.deferred is None:
             self.store_held()
-        if self._own:
+        if self._copies:
             self.machine.wait_for_copies(self.pipeline.stages - 2)
         if self._is_by_threads and self._reads_async:
             self.machine.fence_async_proxy()

@@ -20,7 +20,7 @@ from tilewright.codegen.gpu.words import (
 from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout
 
-__all__ = ["WarpTable", "from_lane"]
+__all__ = ["WarpTable", "from_lane", "parts_at_once"]
 
 _VECTOR_BYTES = 16
 
@@ -33,12 +33,18 @@ def from_lane(puller: Puller, element: Element, kind: ElementType, mask: int) ->
     return Element(text, 1, puller.code.level)
 
 
+def parts_at_once(kind: ElementType) -> int:
+    """Return how many elements one instruction reads."""
+    return _VECTOR_BYTES * 8 // moved_bits(kind)
+
+
 class WarpTable:
     """Exchanges elements between the warps that hold parts of the same lines.
 
     `lines` is the layout of the tile without the axis of the lines. `warp_bits` are the bits of
     the warp's number that tell the parts of a line, in the order of the parts. Of lanes and warps
-    that have a bit of `copies` set the values are those of others.
+    that have a bit of `copies` set the values are those of others. With `spread` each lane reads
+    only some of the parts: these bits of its number, all of them in `copies`, say which.
     """
 
     def __init__(
@@ -48,13 +54,18 @@ class WarpTable:
         lines: LinearLayout,
         warp_bits: Sequence[int],
         copies: tuple[int, int],
+        spread: Sequence[int] = (),
     ) -> None:
         self.puller, self.code, self.kinds = puller, puller.code, kinds
         self.lines, self.warp_bits, self.copies = lines, warp_bits, copies
-        self.parts = 1 << len(warp_bits)
+        self.parts, self.spread = 1 << len(warp_bits), spread
+
+    @property
+    def _parts_of_lane(self) -> int:
+        return self.parts >> len(self.spread)
 
     def exchange(self, own: Sequence[Sequence[Element]]) -> list[list[list[Element]]]:
-        """Give the elements of each register of `lines`; return for each those of all parts."""
+        """Give the elements of each register of `lines`, and return those of the parts read."""
         shared = self.puller.shared
         areas = [
             shared.reserve(self.parts * moved_bits(kind) // 8 << self.lines.output_bits)
@@ -85,6 +96,9 @@ class WarpTable:
         if part is None:
             for number, bit in enumerate(self.warp_bits):
                 columns[self.puller.threads.lane_bits + bit] |= item << number
+        else:
+            for number, bit in enumerate(self.spread):
+                columns[bit] = item * self._parts_of_lane << number
         constant = self.lines.packed(register) * self.parts * item + (part or 0) * item
         place = self.puller.threads.offset(columns, constant)
         return self.code.assign(f"getelementptr i8, {SHARED} {area.address}, i32 {place.text}")
@@ -100,9 +114,9 @@ class WarpTable:
             self.puller.machine.masked_shared_store(address, first.text, word, words)
 
     def _read(self, area: Span, register: int, kind: ElementType) -> list[Element]:
-        at_once = min(self.parts, _VECTOR_BYTES * 8 // moved_bits(kind))
+        at_once = min(self._parts_of_lane, parts_at_once(kind))
         texts: list[str] = []
-        for part in range(0, self.parts, at_once):
+        for part in range(0, self._parts_of_lane, at_once):
             address = self._address(area, register, kind, part)
             texts += load_words(self.code, address, kind, at_once, SHARED)
         return [Element(text, 1, self.code.level) for text in texts]

@@ -28,6 +28,17 @@ class AsynchronousInstructions(Assembly):
         size = self.code.assign(f"select i1 {flag}, i32 {size_bytes}, i32 0")
         self.code.call("void", f"{name}.s", f"{arguments}, i32 {size}")
 
+    def copy_by_one(
+        self, to: str, origin: str, size_bytes: int, flag: str | None, thread: str
+    ) -> None:
+        text = f"@$0 cp.async.ca.shared.global [$1], [$2], {size_bytes}"
+        arguments = [f"i1 {thread}", f"ptr addrspace(3) {to}", f"ptr addrspace(1) {origin}"]
+        if flag is None:
+            self._by_flag(f"{text};", arguments, "brl")
+            return
+        size = self.code.assign(f"select i1 {flag}, i32 {size_bytes}, i32 0")
+        self._by_flag(f"{text}, $3;", [*arguments, f"i32 {size}"], "brlr")
+
     def commit_copies(self) -> None:
         self.code.call("void", "llvm.nvvm.cp.async.commit.group", "")
 
