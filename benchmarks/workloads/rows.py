@@ -196,9 +196,13 @@ class LayerNormBackward(Rows):
     def configs(self) -> Sequence[Config]:
         block = next_power_of_2(self.columns)
         most = min(16, max(1, block // 512))
+        if block > 4096:  # one program at a time on a multiprocessor
+            ahead = [(1, 3, most), (1, 4, most), (1, 4, most // 2)]
+        else:
+            ahead = [(2, 3, most), (1, 4, most), (1, 3, most)]
         return [
             {"BLOCK": block, "PROGRAMS": 132 * count, "STAGES": stages, "num_warps": warps}
-            for count, stages, warps in ((2, 1, most), (1, 3, most), (2, 2, most), (4, 1, most))
+            for count, stages, warps in (*ahead, (2, 1, most), (2, 2, most), (4, 1, most))
         ]
 
     @property

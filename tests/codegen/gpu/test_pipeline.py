@@ -249,52 +249,6 @@ def test_a_loop_that_asks_for_stages_copies_every_tile():
     assert "cp.async" in ptx_of(rows_kernel, values, COLUMNS=1024)
 
 
-@tw.jit
-def two_sums_kernel(
-    x_ptr, table_ptr, scale_ptr, shift_ptr, y_ptr, rows, columns,
-    BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Rows as a table says, with numbers of their own: all but the shift are copied ahead."""
-    column = tl.arange(0, BLOCK)
-    inside = column < columns
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        source = tl.load(table_ptr + row)
-        x = tl.load(x_ptr + source * columns + column, mask=inside, other=0.0)
-        scale = tl.load(scale_ptr + row, mask=row % 3 != 1, other=0.0)
-        scaled = x * scale
-        first = tl.sum(scaled, axis=0) + tl.load(shift_ptr + row, mask=row % 5 != 1, other=2.0)
-        second = tl.sum(scaled * x, axis=0) + source
-        tl.store(y_ptr + row * columns + column, scaled + first - second, mask=inside)
-
-
-def rows_of_integers(rows, columns):
-    x, scale, shift = (
-        small_integers(shape, np.float32, seed)
-        for seed, shape in enumerate([(rows, columns), rows, rows])
-    )
-    table = np.random.default_rng(3).permutation(rows).astype(np.int32)
-    return [x, table, scale, shift, np.zeros_like(x), rows, columns]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("stages", [1, 2, 3, slow(5)])
-@pytest.mark.parametrize("columns", [256, slow(1000), 1024])
-@pytest.mark.parametrize("rows", [1, slow(2), 7])
-def test_scalars_are_copied_ahead(target, stages, columns, rows):
-    constants = {"BLOCK": 1024 if columns > 256 else 256, "STAGES": stages}
-    values = rows_of_integers(rows, columns)
-    harness.check(two_sums_kernel, (2,), values, target=target, num_warps=4, **constants)
-
-
-def test_warps_meet_twice_for_a_row_that_is_copied_ahead():
-    """Once for the row, once for both sums; and no load is waited for that begins there."""
-    values = rows_of_integers(40, 1000)
-    ptx = ptx_of(two_sums_kernel, values, BLOCK=1024, STAGES=3, num_warps=4)
-    in_the_loop = ptx[: ptx.rindex("cp.async.wait_group")]
-    assert in_the_loop.count("bar.sync") == 2
-    assert "ld.global" not in ptx[ptx.index("ld.shared") : ptx.index("shfl.sync")]
-
-
 def matrices(dtype=BF16, size=256):
     a, b, c = (np.zeros((size, size), dtype) for _ in range(3))
     return [a, b, c, size, size, size, size, 1, size, 1, size, 1]

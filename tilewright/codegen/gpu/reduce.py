@@ -27,6 +27,7 @@ __all__ = ["Reductions"]
 
 Parts = list[Element]  # one element for each input of the reduction
 _CHAINED_STEPS = 3  # sums of up to 8 products are chains: enough of them run side by side
+_SPREAD_PARTS = 16  # from so many on, lanes share what there is to read between warps
 
 
 class Reductions:
@@ -286,8 +287,11 @@ class _Reduction:
     def spread(self, kinds: Sequence[ElementType]) -> list[int]:
         """The bits of a lane's number that say which parts it reads: as many as one instruction.
 
-        To read them all would keep shared memory busy for longer than lanes take to combine them.
+        To read many of them in every lane would keep shared memory busy for longer than lanes take
+        to combine them.
         """
+        if 1 << len(self.warp_steps) < _SPREAD_PARTS:
+            return []
         at_once = min(parts_at_once(kind) for kind in kinds)
         count = len(self.warp_steps) - (at_once.bit_length() - 1)
         lanes = self._copied_lanes()
