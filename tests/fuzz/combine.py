@@ -76,3 +76,30 @@ ASSOCIATIVE = (
 SINGLES = (*ASSOCIATIVE, combine_halves)
 ASSOCIATIVE_PAIRS = (combine_affine, combine_best)
 PAIRS = (*ASSOCIATIVE_PAIRS, combine_drift)
+
+
+@tw.jit
+def map_halvings(a):
+    steps = 0
+    while a > 0:
+        a = a // 2
+        steps += 1
+    return steps
+
+
+@tw.jit
+def map_sides(a, b):
+    if a < b:
+        r = b
+        for i in range(3):
+            if r > i:
+                break
+            r = a
+    else:
+        r = -a
+    return r
+
+
+@tw.jit
+def map_exchanged(a0, a1):
+    return a1, a0

@@ -235,13 +235,17 @@ class Expressions:
             self._arithmetic, self._arithmetic, self._arithmetic, self._bits, self._comparison,
             self._select, self._unary, self._cast, self._cast, self._moved, self._moved,
             self._reduction, self._reduction, self._scan, self._sort, self._gather, self._literal,
-            self._product, self._rounded, self._paired,
+            self._product, self._rounded, self._paired, *self.more_makers(),
         ]  # fmt: skip
         for _ in range(6):
             made = self.rng.choice(makers)(depth)
             if made is not None:
                 return made
         return self.pick()
+
+    def more_makers(self) -> list[Callable[[int], Tile | None]]:
+        """Further kinds of expressions, of classes above."""
+        return []
 
     def _two(self, depth: int, accept: Callable[[Tile], bool]) -> tuple[Tile, Tile] | None:
         a, b = self.operand(depth, accept), self.operand(depth, accept)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.fuzz.expressions import Tile, full_name
+from tests.fuzz.mapping import Mapping
 from tests.fuzz.memory import Pointer, Scope
 from tests.fuzz.products import Products
 from tilewright.ir.types import DTYPES
@@ -20,7 +21,7 @@ RANGES = [
 ]  # fmt: skip
 
 
-class Generator(Products):
+class Generator(Mapping, Products):
     """Writes one kernel."""
 
     # ---- control flow

@@ -268,7 +268,8 @@ class ControlFlow:
             for param, value in zip(op.body.params, op.inputs, strict=True):
                 puller.scalars[param] = puller.pull(value, layout, register)
             # Beyond the end of the tile a loop might never stop.
-            with nullcontext() if inside is None else code.guarded(inside.text):
+            is_inside = nullcontext() if inside is None else code.guarded(inside.text)
+            with is_inside, puller.shared.untouched():
                 self.blocks.write_block(op.body.ops)
                 for value, own in zip(op.body.yields, slots, strict=True):
                     kind = llvm_type(value.type.element)

@@ -293,6 +293,14 @@ class Shared:
         self.reads_by_copies = list(dict.fromkeys([*reads, *self.reads_by_copies]))
         self._copies_before |= earlier
 
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Write what touches no memory inside: threads need not meet there, and do not."""
+        before, written = self._pending, self.is_written
+        self._pending = _Pending()
+        yield
+        self._pending, self.is_written = before, written
+
     def begin_iteration(self, copies: Iterable[Copy]) -> None:
         """Begin the body of the loop, which copies to the user's memory: where, and how combined.
 
