@@ -49,7 +49,7 @@ class Measurement:
     def __init__(self, row: Row, *, sets: int, most_configs: int | None) -> None:
         torch.manual_seed(SEED)
         self.row, self.workload = row, row.workload
-        self.configs = row.workload.configs[:most_configs]
+        self.configs = row.workload.configs_on(capability())[:most_configs]
         self.inputs = [self.workload.inputs(DEVICE) for _ in range(sets)]
         self.outputs = [self.workload.outputs(inputs) for inputs in self.inputs]
         self.right = self.workload.reference(self.inputs[0])
@@ -193,6 +193,10 @@ def say(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
+def capability() -> tuple[int, int]:
+    return torch.cuda.get_device_capability(DEVICE)
+
+
 def find_row(name: str) -> Row:
     return next(row for row in all_rows() if row.name == name)
 
@@ -207,7 +211,7 @@ def compile_row(name: str, package: str, most_configs: int | None) -> str:
         inputs = workload.inputs("meta")
         inputs = tuple(torch.empty_like(array, device=device) for array in inputs)
         outputs = workload.outputs(inputs)
-        for config in workload.configs[:most_configs]:
+        for config in workload.configs_on(capability())[:most_configs]:
             workload.launch(system, config, inputs, outputs)
     except Exception as error:  # noqa: BLE001 - measuring meets it again, and reports it
         return f"{type(error).__name__}: {error}"

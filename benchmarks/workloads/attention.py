@@ -161,6 +161,10 @@ class AttentionBackward(Attention):
         ]
 
     @property
+    def smaller_configs(self) -> Sequence[Config]:  # type: ignore[override]
+        return [{**config_of(64, 64, 8, 2), "IS_TRANSPOSED": True}]
+
+    @property
     def amount(self) -> float:
         return 2.5 * super().amount
 

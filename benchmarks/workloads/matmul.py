@@ -258,6 +258,11 @@ class PersistentMatmul(DescriptorMatmul):
         plain = zip(super().configs, are_halves, strict=True)
         return [{**config, "HALVES": is_halved} for config, is_halved in plain]
 
+    @property
+    def smaller_configs(self) -> Sequence[Config]:  # type: ignore[override]
+        large = {**self.configs[0], "HALVES": False}
+        return [{**large, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3}]
+
     def launch(self, system: System, config: Config, inputs: Tensors, outputs: Tensors) -> None:
         programs = min(MULTIPROCESSORS, *self.grid(config))
         config = {**config, "PROGRAMS": programs}

@@ -13,6 +13,7 @@ from benchmarks.systems import System
 Tensors: TypeAlias = tuple[Any, ...]
 Config: TypeAlias = Mapping[str, Any]
 
+HOPPER = 9  # the major number of its compute capability
 # Units by how much a second they are.
 UNITS = {"GB/s": 1e9, "TFLOP/s": 1e12}
 
@@ -23,13 +24,19 @@ class Workload(ABC):
     Subclasses are frozen dataclasses of its sizes. `make` must not look at the values of tensors:
     on the device "meta", where there are none, it tells what to compile. `amount` is in bytes or
     floating-point operations. `configs` are tried for each system; the first is the one whose
-    compile time counts.
+    compile time counts. They are made for Hopper; `smaller_configs` go before them on GPUs whose
+    products take their operands from the registers that sums are in.
     """
 
     unit: ClassVar[str] = "GB/s"
     tolerance: ClassVar[float] = 0.0
     configs: Sequence[Config]
+    smaller_configs: Sequence[Config] = ()
     library_name: ClassVar[str] = "torch"
+
+    def configs_on(self, capability: tuple[int, int]) -> Sequence[Config]:
+        """The configurations to try on a GPU of this compute capability."""
+        return self.configs if capability[0] == HOPPER else (*self.smaller_configs, *self.configs)
 
     @property
     @abstractmethod

@@ -40,8 +40,8 @@ def mock(value):
     return tw.MockTensor(value.dtype, tuple(value.shape))
 
 
-def calls_of(row) -> list[Call]:
-    """The launches of a row's first configuration."""
+def calls_of(row, target: NvidiaTarget) -> list[Call]:
+    """The launches of a row's first configuration on an architecture."""
     calls = []
 
     def note(kernel, grid, arguments, options):
@@ -49,7 +49,8 @@ def calls_of(row) -> list[Call]:
 
     inputs = row.workload.inputs("meta")
     outputs = row.workload.outputs(inputs)
-    row.workload.launch(WithoutMemory(TILEWRIGHT, note), row.workload.configs[0], inputs, outputs)
+    config = row.workload.configs_on(target.compute_capability)[0]
+    row.workload.launch(WithoutMemory(TILEWRIGHT, note), config, inputs, outputs)
     return calls
 
 

@@ -69,7 +69,7 @@ EVERYDAY = {
 def ptx_of_row(name, architecture):
     """The texts of all kernels of a row."""
     target = harness.ARCHITECTURES[architecture]
-    return [ptx_of_call(call, target).ptx for call in calls_of(ROWS[name])]
+    return [ptx_of_call(call, target).ptx for call in calls_of(ROWS[name], target)]
 
 
 def instructions(ptx):
