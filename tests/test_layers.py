@@ -38,7 +38,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("testing", "tools"),
     (TOP,),
     ("kernels",),
-    ("torch", "jax", "alias"),
+    ("torch", "jax"),
+    ("alias",),
     ("cli",),
     ("__main__",),
 )

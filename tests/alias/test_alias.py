@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+import tilewright.compiler
 import tilewright.language as tl
 from tilewright import alias
 from tilewright.errors import AliasConflict, UnknownName
@@ -292,3 +293,30 @@ def test_switches(installed, monkeypatch):
     assert not switches.interpret
     with pytest.raises(UnknownName, match=r"knobs\.runtime\.nothing.*no such switch"):
         switches.nothing = 1
+
+
+def test_hooks_are_not_set_and_cannot_be(installed):
+    hooks = installed.knobs.runtime
+    assert hooks.launch_enter_hook is None
+    hooks.launch_enter_hook = None
+    with pytest.raises(UnknownName, match=r"knobs\.runtime\.launch_exit_hook.*no such switch"):
+        hooks.launch_exit_hook = print
+
+
+def test_what_generators_of_kernels_ask_for(installed):
+    assert installed.compile is tw.compiler.compile
+    assert resolve("triton.compiler.compiler.ASTSource") is tw.compiler.ASTSource
+    assert resolve("triton.compiler.CompiledKernel") is tw.compiler.CompiledSource
+    target = installed.runtime.driver.active.get_current_target()
+    assert resolve("triton.compiler.compiler.make_backend")(target).hash()
+    assert resolve("triton.runtime.cache._base32")("00ff") == "AD7Q"
+
+
+def test_constexpr_functions_tell_their_source(installed):
+    @installed.constexpr_function
+    def half(n):
+        return n // 2
+
+    assert isinstance(half, resolve("triton.runtime.jit.ConstexprFunction"))
+    assert half.src.startswith("def half(n):")
+    assert half.fn(8) == half(8) == 4

@@ -9,15 +9,15 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tilewright.codegen.host import architecture
+from tilewright.compiler import GPUTarget
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.runtime import cuda
 from tilewright.testing import do_bench
 
-__all__ = ["BACKENDS", "Backend", "CpuDriver", "GPUTarget", "NvidiaDriver", "driver"]
+__all__ = ["BACKENDS", "Backend", "CpuDriver", "NvidiaDriver", "driver"]
 
 # CU_DEVICE_ATTRIBUTE_* of what Triton tells of a GPU.
 _ATTRIBUTES = {
@@ -29,15 +29,6 @@ _ATTRIBUTES = {
     "mem_clock_rate": 36,
     "mem_bus_width": 37,
 }
-
-
-@dataclass(frozen=True)
-class GPUTarget:
-    """What kernels are compiled for: `("cuda", 90, 32)`, or `("cpu", "x86_64", 1)`."""
-
-    backend: str
-    arch: int | str
-    warp_size: int
 
 
 class _CpuFacts:

@@ -17,19 +17,31 @@ __all__ = ["autotuning", "cache", "nvidia", "runtime"]
 
 
 class Group:
-    """Switches by name, each with its variable and what reads it; `scope()` restores them."""
+    """Switches by name, each with its variable and what reads it; `scope()` restores them.
 
-    def __init__(self, name: str, switches: dict[str, tuple[str, Callable[[], Any]]]) -> None:
+    Programs look whether Triton's hooks are set before they launch: they are None, and cannot be
+    set.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        switches: dict[str, tuple[str, Callable[[], Any]]],
+        hooks: frozenset[str] = frozenset(),
+    ) -> None:
         vars(self)["_name"] = name
         vars(self)["_switches"] = switches
+        vars(self)["_hooks"] = hooks
 
     def __dir__(self) -> list[str]:
         return sorted([*self._switches, "scope"])
 
     def __getattr__(self, name: str) -> Any:
-        return self._switch(name)[1]()
+        return None if name in self._hooks else self._switch(name)[1]()
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._hooks and value is None:
+            return
         variable, _ = self._switch(name)
         os.environ[variable] = str(int(value)) if isinstance(value, bool) else str(value)
 
@@ -68,4 +80,10 @@ runtime = Group(
         "debug": ("TRITON_DEBUG", env.device_debug),
         "interpret": ("TRITON_INTERPRET", env.interpret),
     },
+    hooks=frozenset({"jit_post_compile_hook", "launch_enter_hook", "launch_exit_hook"}),
+)
+# Programs set it where they know of a file; nothing is linked to kernels here.
+nvidia = Group(
+    "nvidia",
+    {"libdevice_path": ("TRITON_LIBDEVICE_PATH", lambda: os.environ.get("TRITON_LIBDEVICE_PATH"))},
 )

@@ -71,6 +71,7 @@ class Autotuner(KernelInterface):
         self.perf_model = pruning.get("perf_model")
         self.configs_top_k = pruning.get("top_k", 1.0)
         self.do_bench = _timer(do_bench, warmup, rep)
+        self.use_cuda_graph = use_cuda_graph
         self.cache_results = cache_results
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None

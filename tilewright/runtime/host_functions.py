@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
+import textwrap
+import weakref
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
 
 import tilewright.language as tl
 from tilewright.frontend.constexpr import unwrap
 
-__all__ = ["cdiv", "constexpr_function", "next_power_of_2", "set_allocator"]
+__all__ = [
+    "cdiv",
+    "constexpr_function",
+    "is_constexpr_function",
+    "next_power_of_2",
+    "set_allocator",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +45,22 @@ def constexpr_function(fn: Callable[P, R]) -> Callable[P, R]:
         result: R = plain(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
         return result
 
+    # What generators of kernels ask for, to write the function into a file of their own.
+    marked = cast("Any", on_constants)
+    marked.fn = fn
+    with contextlib.suppress(OSError):  # typed at a prompt
+        text = textwrap.dedent(inspect.getsource(marked.fn))
+        marked.src = text[text.index("def ") :]
+    _constexpr_functions.add(on_constants)
     return on_constants
+
+
+_constexpr_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def is_constexpr_function(value: object) -> bool:
+    """Whether `constexpr_function` has made a function."""
+    return isinstance(value, FunctionType) and value in _constexpr_functions
 
 
 def cdiv(x: Any, y: Any) -> Any:

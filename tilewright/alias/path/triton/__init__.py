@@ -14,6 +14,7 @@ if importlib.util.find_spec("tilewright") is None:
 
 import tilewright
 from tilewright import language, testing, tools
+from tilewright.compiler import compile
 from tilewright.errors import CompileError as CompilationError
 from tilewright.errors import TilewrightError as TritonError
 from tilewright.errors import Unsupported as OutOfResources
@@ -29,6 +30,7 @@ from tilewright.runtime.host_functions import (
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+from tilewright.torch import connect
 
 from . import backends, compiler, errors, knobs, runtime
 
@@ -36,6 +38,8 @@ from . import backends, compiler, errors, knobs, runtime
 for _module in (language, testing, tools):
     for _name in [n for n in sys.modules if f"{n}.".startswith(f"{_module.__name__}.")]:
         sys.modules[f"{__name__}{_name.removeprefix('tilewright')}"] = sys.modules[_name]
+
+connect()
 
 # The version of Triton whose names these are, and who answers to them.
 __version__ = "3.6.0+tilewright"
@@ -55,6 +59,7 @@ __all__ = [
     "autotune",
     "backends",
     "cdiv",
+    "compile",
     "compiler",
     "constexpr_function",
     "errors",

@@ -1,5 +1,5 @@
 """`triton.backends.compiler`: what kernels are compiled for."""
 
-from tilewright.alias.drivers import GPUTarget
+from tilewright.compiler import GPUTarget
 
 __all__ = ["GPUTarget"]

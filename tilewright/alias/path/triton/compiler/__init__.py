@@ -1,8 +1,9 @@
-"""`triton.compiler`: compiled kernels, and what goes wrong in making them."""
+"""`triton.compiler`: compiling for types that are written down, and what goes wrong in it."""
 
+from tilewright.compiler import ASTSource, compile
+from tilewright.compiler import CompiledSource as CompiledKernel
 from tilewright.errors import CompileError as CompilationError
-from tilewright.runtime.compiled import CompiledKernel
 
 from . import compiler, errors
 
-__all__ = ["CompilationError", "CompiledKernel", "compiler", "errors"]
+__all__ = ["ASTSource", "CompilationError", "CompiledKernel", "compile", "compiler", "errors"]

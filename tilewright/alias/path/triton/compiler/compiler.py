@@ -1,7 +1,8 @@
-"""`triton.compiler.compiler`: compiled kernels."""
+"""`triton.compiler.compiler`: compiling for types that are written down."""
 
-from tilewright.alias.drivers import GPUTarget
-from tilewright.runtime.compiled import CompiledKernel
+from tilewright.compiler import ASTSource, GPUTarget, compile
+from tilewright.compiler import CompiledSource as CompiledKernel
+from tilewright.compiler.backend import make_backend
 from tilewright.runtime.fingerprint import build_fingerprint as triton_key
 
-__all__ = ["CompiledKernel", "GPUTarget", "triton_key"]
+__all__ = ["ASTSource", "CompiledKernel", "GPUTarget", "compile", "make_backend", "triton_key"]

@@ -1,5 +1,6 @@
 """`triton.runtime.jit`: kernels."""
 
+from tilewright.alias.kinds import ConstexprFunction
 from tilewright.frontend.function import KernelFunction as JITCallable
 from tilewright.frontend.parameters import Parameter as KernelParam
 from tilewright.runtime.host_functions import constexpr_function
@@ -8,6 +9,7 @@ from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 
 __all__ = [
+    "ConstexprFunction",
     "JITCallable",
     "JITFunction",
     "KernelInterface",

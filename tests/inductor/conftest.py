@@ -1,0 +1,23 @@
+"""torch.compile where `triton` is Tilewright, with caches of its own."""
+
+import importlib.util
+
+import pytest
+
+import tilewright.alias
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["*"]
+
+
+@pytest.fixture(scope="session")
+def compiling(tmp_path_factory):
+    """Install the alias, and let Inductor use it on the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        tilewright.alias.install()
+        from tests.inductor.sweep import configure
+
+        configure()
+        yield
+        tilewright.alias.uninstall()
