@@ -10,7 +10,7 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["*"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def compiling(tmp_path_factory):
     """Install the alias, and let Inductor use it on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
