@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tilewright.cli import check
 from tilewright.cli.script import become_program
 from tilewright.errors import TilewrightError
+from tilewright.tools import compile as ahead_of_time
 
 __all__ = ["main"]
 
@@ -34,6 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check.add_parser(commands)
+    ahead_of_time.add_arguments(
+        commands.add_parser(
+            "compile",
+            help="compile a kernel for C programs",
+            description=ahead_of_time.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
     if _is_program(given):
         return become_program(given)
     options = parser.parse_args(given)

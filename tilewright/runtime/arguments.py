@@ -154,10 +154,13 @@ def specialize(parameter: Parameter, value: Any) -> Argument:
     )
 
 
-def specialize_type(parameter: Parameter, element: ElementType) -> Argument:
-    """Return what any aligned value of a type means: for compiling without a value."""
+def specialize_type(
+    parameter: Parameter, element: ElementType, *, is_divisible: bool = True
+) -> Argument:
+    """Return what a value of a type means that 16 divides (or not): for compiling without one."""
     aligned = not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
-    return Argument(parameter.name, _runtime(element, divisible=aligned, by_alignment=aligned), 0)
+    known = _runtime(element, divisible=is_divisible and aligned, by_alignment=aligned)
+    return Argument(parameter.name, known, 0)
 
 
 def _by_value(
