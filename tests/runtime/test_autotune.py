@@ -266,6 +266,14 @@ def test_other_errors_name_the_configuration(monkeypatch):
     assert "while tuning add with STEP: 2" in caught.value.__notes__[0]
 
 
+def test_a_configuration_that_no_machine_has_is_a_mistake():
+    """It is no matter of room, so it is not passed over: its author would never hear of it."""
+    configs = [Config({"STEP": 1}), Config({"STEP": 2}, num_warps=3)]
+    with pytest.raises(LaunchError, match="`num_warps` is a power of two") as caught:
+        tuned(configs, [1.0, 2.0])[(4,)](np.zeros(4, np.float32), 4)
+    assert "while tuning add with STEP: 2, num_warps: 3" in caught.value.__notes__[0]
+
+
 def test_an_error_during_the_trials_restores():
     def do_bench(launch, quantiles):
         launch()

@@ -135,6 +135,12 @@ def test_keywords_and_defaults():
             r"`num_warps` is a power of two, not 3(.|\n)*num_warps=2 or",
         ),
         ((1, 2), {"num_stages": -1}, "`num_stages` is an int of at least 0"),
+        ((1, 2), {"extern_libs": "a.bc"}, "`extern_libs` is a dict of names and paths"),
+        (
+            (1, 2),
+            {"default_dot_input_precision": "ieee"},
+            "`default_dot_input_precision` cannot be 'ieee'(.|\n)*input_precision='ieee'",
+        ),
     ],
 )
 def test_calls_that_do_not_match(args, keywords, message):

@@ -134,6 +134,27 @@ class DescriptorOp(MachineOp, abstract=True):
         return address, inside
 
 
+class DescriptorWrite(DescriptorOp, abstract=True):
+    """An op that changes the block whose first element is at `offsets` by a tile."""
+
+    offsets: tuple[Value, ...]
+    value: Value
+
+    @property
+    def indices(self) -> tuple[Value, ...]:
+        return self.offsets
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    def check_tile(self) -> None:
+        """Raise `CompileError` unless the array can be written, by this tile."""
+        self.check_parts(self.value.type.rank, writes=True)
+        self.check_offsets(self.offsets, self.value.shape)
+        _check_value(self, self.value)
+
+
 class DescriptorLoad(DescriptorOp):
     """The block of shape `block` whose first element is at `offsets`; outside, the padding."""
 
@@ -163,25 +184,13 @@ class DescriptorLoad(DescriptorOp):
         return _loaded(machine, self, self.padding, *places)
 
 
-class DescriptorStore(DescriptorOp):
+class DescriptorStore(DescriptorWrite):
     """Write `value` to the block whose first element is at `offsets`."""
 
     effect: ClassVar[Effect] = Effect.WRITE
-    offsets: tuple[Value, ...]
-    value: Value
-
-    @property
-    def indices(self) -> tuple[Value, ...]:
-        return self.offsets
-
-    @property
-    def block_shape(self) -> tuple[int, ...]:
-        return self.value.shape
 
     def infer(self) -> tuple[TileType, ...]:
-        self.check_parts(self.value.type.rank, writes=True)
-        self.check_offsets(self.offsets, self.value.shape)
-        _check_value(self, self.value)
+        self.check_tile()
         return ()
 
     def evaluate(
@@ -197,26 +206,14 @@ class DescriptorStore(DescriptorOp):
         machine.write(address[inside], value[inside])
 
 
-class DescriptorReduce(DescriptorOp):
+class DescriptorReduce(DescriptorWrite):
     """Replace each element by `kind(element, value)`, each in one step: an atomic on a block."""
 
     effect: ClassVar[Effect] = Effect.READ | Effect.WRITE
     kind: AtomicKind
-    offsets: tuple[Value, ...]
-    value: Value
-
-    @property
-    def indices(self) -> tuple[Value, ...]:
-        return self.offsets
-
-    @property
-    def block_shape(self) -> tuple[int, ...]:
-        return self.value.shape
 
     def infer(self) -> tuple[TileType, ...]:
-        self.check_parts(self.value.type.rank, writes=True)
-        self.check_offsets(self.offsets, self.value.shape)
-        _check_value(self, self.value)
+        self.check_tile()
         require(self.kind is not AtomicKind.XCHG, f"{self.op_name}: there is no exchange")
         check_atomic(f"descriptor atomic_{self.kind}", self.kind, self.element)
         return ()

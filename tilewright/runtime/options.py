@@ -59,25 +59,34 @@ def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[st
                 f"{kernel}: `{option}` is neither a parameter of the kernel nor a launch option",
                 hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in names) or 'none'}",
             )
-        if option in _LEAST and (not isinstance(value, int) or value < _LEAST[option]):
-            raise LaunchError(
-                f"{kernel}: `{option}` is an int of at least {_LEAST[option]}, not {value!r}",
-                hint=f"leave it out: the default is {DEFAULTS[option]}",
-            )
-        if option in _POWERS_OF_TWO and value & (value - 1):
-            below = 1 << (value.bit_length() - 1)
-            raise LaunchError(
-                f"{kernel}: `{option}` is a power of two, not {value}",
-                hint=f"{option}={below} or {option}={2 * below}",
-            )
-        if option == "extern_libs" and value is not None and not isinstance(value, Mapping):
-            raise LaunchError(
-                f"{kernel}: `extern_libs` is a dict of names and paths, not {value!r}",
-                hint='extern_libs={"libdevice": "path/of/libdevice.10.bc"}',
-            )
-        if option == "maxnreg" and value is not None and value not in _REGISTERS:
-            raise LaunchError(
-                f"{kernel}: `maxnreg` is None or an int from {_REGISTERS.start} to "
-                f"{_REGISTERS.stop - 1}, not {value!r}",
-                hint="leave it out: then the assembler chooses",
-            )
+        _check_value(kernel, option, value)
+
+
+def _check_value(kernel: str, option: str, value: Any) -> None:
+    if option in _LEAST and (not isinstance(value, int) or value < _LEAST[option]):
+        raise LaunchError(
+            f"{kernel}: `{option}` is an int of at least {_LEAST[option]}, not {value!r}",
+            hint=f"leave it out: the default is {DEFAULTS[option]}",
+        )
+    if option in _POWERS_OF_TWO and value & (value - 1):
+        below = 1 << (value.bit_length() - 1)
+        raise LaunchError(
+            f"{kernel}: `{option}` is a power of two, not {value}",
+            hint=f"{option}={below} or {option}={2 * below}",
+        )
+    if option == "default_dot_input_precision" and value not in {None, "tf32"}:
+        raise LaunchError(
+            f"{kernel}: `default_dot_input_precision` cannot be {value!r}",
+            hint=f"say it in the kernel: tl.dot(a, b, input_precision={value!r})",
+        )
+    if option == "extern_libs" and value is not None and not isinstance(value, Mapping):
+        raise LaunchError(
+            f"{kernel}: `extern_libs` is a dict of names and paths, not {value!r}",
+            hint='extern_libs={"libdevice": "path/of/libdevice.10.bc"}',
+        )
+    if option == "maxnreg" and value is not None and value not in _REGISTERS:
+        raise LaunchError(
+            f"{kernel}: `maxnreg` is None or an int from {_REGISTERS.start} to "
+            f"{_REGISTERS.stop - 1}, not {value!r}",
+            hint="leave it out: then the assembler chooses",
+        )

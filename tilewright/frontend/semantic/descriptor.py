@@ -339,7 +339,7 @@ def _reduce(descriptor: TensorDescriptor, kind: AtomicKind, offsets: Any, value:
     places = _offsets(name, descriptor, offsets)
     tile = _value(name, descriptor, value, descriptor.block_shape)
     base, sizes, strides = _writable(name, descriptor)
-    emit_all(DescriptorReduce, base, sizes, strides, kind, places, tile)
+    emit_all(DescriptorReduce, base, sizes, strides, places, tile, kind)
 
 
 def _rounded(descriptor: TensorDescriptor, tile: Tensor) -> Tensor:
