@@ -53,8 +53,8 @@ class Graph:
     """A function of tensors, and what makes its arguments.
 
     `tolerance` is relative and absolute, None: what is usual for the type of the result. `grads`
-    compares gradients, too. `options` are of Inductor's configuration. With `templates` a GPU's
-    kernel comes from one of Inductor's templates.
+    compares gradients, too. `options` are of Inductor's configuration. With `templates` the
+    kernel comes from one of Inductor's templates for products.
     """
 
     function: Callable[..., Any]
@@ -404,10 +404,10 @@ add("matrix_vector", lambda x, y: x @ y, lambda i: (i.normal(70, 40), i.normal(4
 add("conv1d", lambda x, w: F.conv1d(x, w, padding=1),
     lambda i: (i.normal(2, 3, 50), i.normal(4, 3, 3)), tolerance=1e-3)  # fmt: skip
 add("conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
-    lambda i: (i.normal(*IMAGE), i.normal(8, 3, 3, 3), i.normal(8)), templates=True,
+    lambda i: (i.normal(*IMAGE), i.normal(8, 3, 3, 3), i.normal(8)),
     tolerance=1e-3)  # fmt: skip
 add("conv2d_stride", lambda x, w: F.conv2d(x, w, stride=2),
-    lambda i: (i.normal(*IMAGE), i.normal(8, 3, 3, 3)), tolerance=1e-3)  # fmt: skip
+    lambda i: (i.normal(*IMAGE), i.normal(8, 3, 3, 3)), templates=True, tolerance=1e-3)  # fmt: skip
 add("conv2d_1x1", F.conv2d, lambda i: (i.normal(2, 16, 9, 9), i.normal(8, 16, 1, 1)),
     templates=True, tolerance=1e-3)  # fmt: skip
 add("conv2d_depthwise", lambda x, w: F.conv2d(x, w, groups=3),
