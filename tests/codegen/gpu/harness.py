@@ -100,7 +100,8 @@ def run(
     options = {name: constants.pop(name) for name in _OPTIONS & constants.keys()}
     function, raw = lowered(kernel, values, constants)
     ptx = compiled(function, (TARGETS | ARCHITECTURES)[target], **options)
-    report = emulate(ptx, (*grid, 1, 1, 1)[:3], passed(values, raw), races=races)
+    where = (*grid, 1, 1, 1)[:3]
+    report = emulate(ptx, where, passed(values, raw), races=races, uninitialised=races)
     assert not report.findings, report
     return ptx
 

@@ -125,6 +125,23 @@ def test_argmax_takes_the_first():
 
 
 @tw.jit
+def crowded_sums_kernel(x_ptr, sums_ptr, largest_ptr, places_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :])
+    tl.store(sums_ptr + j, tl.sum(x, axis=0))
+    tl.store(largest_ptr + j, tl.max(x, axis=0))
+    tl.store(places_ptr + j, tl.argmax(x, axis=0))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_tables_of_several_results_have_memory_of_their_own(dtype):
+    m, n = 5, 1000
+    x = small_integers((m, n), dtype)
+    values = [x, np.zeros(n, dtype), np.zeros(n, dtype), np.zeros(n, np.int32)]
+    check(crowded_sums_kernel, (1,), values, num_warps=8, M=m, N=n)
+
+
+@tw.jit
 def keep_last(x, y):
     return y
 
@@ -170,6 +187,19 @@ def test_gather_sort_and_count(shape):
     index = np.random.default_rng(1).integers(0, n, shape, np.int32)
     values = [small_integers(shape), index, np.zeros(m * n, np.float32), np.zeros(8, np.int32)]
     check(odd_sizes_kernel, (1,), values, M=m, N=n)
+
+
+@tw.jit
+def masked_counts_kernel(x_ptr, counts_ptr, n, N: tl.constexpr, BINS: tl.constexpr):
+    i = tl.arange(0, N)
+    counts = tl.histogram(tl.load(x_ptr + i), BINS, mask=i < n)
+    tl.store(counts_ptr + tl.arange(0, BINS), counts)
+
+
+@pytest.mark.parametrize("num_warps", [1, 4])
+def test_what_is_not_counted_is_added_to_a_number_that_is_there(num_warps):
+    values = [np.arange(-40, 60, dtype=np.int8), np.zeros(17, np.int32), 58]
+    check(masked_counts_kernel, (1,), values, num_warps=num_warps, N=100, BINS=17)
 
 
 @tw.jit

@@ -29,6 +29,9 @@ def count(puller: Puller, placement: Placement, op: ops.Histogram) -> None:
     with TileTable(puller, op.element, op.num_bins + 1) as table:
         for _, position, flag in _places(puller, op, target):
             table.write(position, zero, flag)
+        table.write(
+            Element(str(op.num_bins), 1, 0), zero, puller.threads.is_first(placement.num_warps)
+        )
         table.publish()
         for register, _, flag in _places(puller, op.x, layout):
             number = _bin(puller, op, layout, register, flag)

@@ -146,7 +146,7 @@ class Shared:
         self.location = outer
 
     def reserve(self, size: int, alignment: int = _ALIGNMENT) -> Span:
-        """Return bytes that nobody uses any more."""
+        """Return bytes that nobody uses any more, in use until the next barrier."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
         if self._copies_before:
             self.let_copies_read()
@@ -197,7 +197,8 @@ class Shared:
         self.release(span)
 
     def hold(self, span: Span) -> None:
-        """Keep a span in use until it is released."""
+        """Keep a span in use until it is released: at once, as another one may need a barrier."""
+        assert span in self._pending.spans, "a barrier has given this memory to others"
         self._held.append(span)
 
     def release(self, span: Span) -> None:

@@ -121,6 +121,10 @@ class Threads:
         free = layout.free_masks()
         return self.has_none_of(free["lane"], free["warp"])
 
+    def is_first(self, warps: int) -> Element | None:
+        """Return whether this is the first thread of a program; None where it has one."""
+        return self.has_none_of((1 << self.lane_bits) - 1, warps - 1)
+
     def has_none_of(self, lanes: int, warps: int) -> Element | None:
         """Return whether none of these bits of the lane and the warp are set; None for no bits."""
         mask = lanes | warps << self.lane_bits

@@ -67,16 +67,15 @@ class WarpTable:
     def exchange(self, own: Sequence[Sequence[Element]]) -> list[list[list[Element]]]:
         """Give the elements of each register of `lines`, and return those of the parts read."""
         shared = self.puller.shared
-        areas = [
-            shared.reserve(self.parts * moved_bits(kind) // 8 << self.lines.output_bits)
-            for kind in self.kinds
-        ]
-        for number, area in enumerate(areas):
-            for register, elements in enumerate(own):
-                self._write(area, register, elements[number], self.kinds[number])
         with ExitStack() as stack:
-            for area in areas:
-                stack.enter_context(shared.held(area))
+            areas = []
+            for kind in self.kinds:
+                size = self.parts * moved_bits(kind) // 8 << self.lines.output_bits
+                areas.append(shared.reserve(size))
+                stack.enter_context(shared.held(areas[-1]))
+            for number, area in enumerate(areas):
+                for register, elements in enumerate(own):
+                    self._write(area, register, elements[number], self.kinds[number])
             shared.barrier()
             found = []
             for register in range(len(own)):
