@@ -168,9 +168,11 @@ class PagedDecode(Workload):
     configs: ClassVar = tuple(
         {"SPLITS": splits, "BLOCK_N": n, "num_warps": warps, "num_stages": stages}
         for splits, n, warps, stages in (
+            (2, 64, 4, 3),
+            (1, 64, 4, 3),
+            (2, 64, 4, 4),
             (4, 64, 4, 3),
             (4, 128, 4, 3),
-            (2, 64, 4, 4),
             (8, 64, 2, 3),
         )
     )
