@@ -31,7 +31,7 @@ LISTED_FAILURES = 20
 class Suite:
     """A package's tests: its name on PyPI, its version, and which files (patterns) are tests.
 
-    `absent` has files (patterns) and tests (names) that are not run, each with the reason.
+    `absent` has files (patterns) and tests (how names begin) that are not run, with the reasons.
     """
 
     package: str
@@ -55,6 +55,8 @@ SUITES = {
             "test/transformers/test_group_norm.py::test_liger_group_norm"
             "[dtype0-0.0001-0.0001-16-48-12-8192]": "sums of 131072 numbers, to 1e-4: PyTorch's on "
             "the CPU are 7e-4 off the exact ones, the kernel's 2e-4",
+            "test/transformers/test_layer_norm.py::test_liger_layer_norm[dtype1": "PyTorch's bf16 "
+            "gradients of weights on the CPU are up to 4 times the tolerance off the exact ones",
         },
     ),
 }

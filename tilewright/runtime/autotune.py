@@ -70,6 +70,7 @@ class Autotuner(KernelInterface):
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model = pruning.get("perf_model")
         self.configs_top_k = pruning.get("top_k", 1.0)
+        self.use_cuda_graph = use_cuda_graph
         self.do_bench = _timer(do_bench, warmup, rep)
         self.use_cuda_graph = use_cuda_graph
         self.cache_results = cache_results
