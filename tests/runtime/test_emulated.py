@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.codegen.nvidia.assembler import find_ptxas
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.errors import LaunchError
 from tilewright.runtime.emulated import EmulatedKernel, emulation_of_environment
 

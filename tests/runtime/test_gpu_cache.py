@@ -7,7 +7,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.runtime.fake_cuda import INVALID_IMAGE, INVALID_VALUE
 from tests.runtime.gpu_kernels import make_add
-from tilewright.codegen.nvidia import assembler
+from tilewright.codegen.nvidia import toolkit
 from tilewright.errors import LaunchError
 from tilewright.runtime import cuda, gpu_build
 
@@ -70,6 +70,18 @@ def test_options_drivers_and_architectures_have_entries_of_their_own(
     assert len(entries(own_cache)) == 4
 
 
+def test_another_ptxas_compiles_again(arrays, fake_driver, own_cache, monkeypatch, tmp_path):
+    """Its machine code is not that of the one before, nor of the driver."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ptxas = tmp_path / "ptxas"
+    for number, text in enumerate(("#!/bin/sh\n", "#!/bin/sh\n# a later version\n")):
+        ptxas.write_text(text)
+        ptxas.chmod(0o755)
+        for _ in range(2):
+            make_add()[2,](*arrays, BLOCK=64)
+        assert len(entries(own_cache)) == number + 1
+
+
 def test_machine_code_that_a_driver_does_not_take(arrays, fake_driver, own_cache):
     fake_driver.failures["cubin"] = INVALID_IMAGE
     compiled = make_add()[2,](*arrays, BLOCK=64)
@@ -96,9 +108,9 @@ def test_the_assemblers_words_are_in_the_error(arrays, fake_driver, own_cache):
 
 
 def test_ptxas_is_used_where_it_is(arrays, own_cache, monkeypatch, fake_driver):
-    if assembler.find_ptxas() is None:
+    if toolkit.find_ptxas() is None:
         pytest.skip("there is no ptxas")
-    monkeypatch.setattr(gpu_build, "find_ptxas", assembler.find_ptxas)
+    monkeypatch.setattr(gpu_build, "find_ptxas", toolkit.find_ptxas)
     fake_driver.runs = False
     fake_driver.failures["cuLinkCreate_v2"] = INVALID_VALUE
     compiled = make_add().warmup(*arrays, BLOCK=64)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import env
 from tilewright.codegen.gpu.options import GpuOptions
-from tilewright.codegen.nvidia.assembler import Assembled, assemble, find_ptxas
+from tilewright.codegen.nvidia.assembler import Assembled, assemble
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.errors import InternalError
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.nvidia.toolkit import assembler_version
 from tilewright.runtime.cuda import Device, driver
 from tilewright.target import NvidiaTarget
 
@@ -24,5 +25,6 @@ class GpuTarget(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """A text that differs where generated code may differ: a part of cache keys."""
-        assembler = "none" if self.gpu is None else driver().version
-        return f"{self.architecture.fingerprint};driver={assembler};{self.options}"
+        linker = "none" if self.gpu is None else driver().version
+        assemblers = f"ptxas={assembler_version()};driver={linker}"
+        return f"{self.architecture.fingerprint};{assemblers};{self.options}"

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.gpu.options import GpuOptions
-from tilewright.codegen.nvidia.assembler import Assembled, assemble, find_ptxas
+from tilewright.codegen.nvidia.assembler import Assembled, assemble
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.emulator import Emulator
 from tilewright.frontend.trace import trace
 from tilewright.interpreter import interpret

@@ -9,8 +9,9 @@ import pytest
 from tests.codegen import tile_harness
 from tests.codegen.gpu import harness
 from tests.codegen.gpu.test_ops import *  # noqa: F403 - collected here
-from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.assembler import assemble
 from tilewright.codegen.nvidia.compile import generate, prepare
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.passes.pipeline import optimize
 
 pytestmark: list[pytest.MarkDecorator] = []  # `conftest.py` leaves a sample for every day

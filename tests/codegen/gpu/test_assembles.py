@@ -5,8 +5,9 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from tests.codegen.gpu import harness
-from tilewright.codegen.nvidia import assembler
-from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia import toolkit
+from tilewright.codegen.nvidia.assembler import assemble
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 
 torch = pytest.importorskip("torch")
 
@@ -70,6 +71,6 @@ def test_the_assembler_of_a_package_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     spec = ModuleSpec("nvidia", None)
     spec.submodule_search_locations = [str(tmp_path / "nvidia")]
-    monkeypatch.setattr(assembler.importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(toolkit.importlib.util, "find_spec", lambda _: spec)
     # A toolkit in its usual place comes first.
     assert find_ptxas() in {str(place), "/usr/local/cuda/bin/ptxas"}

@@ -9,7 +9,8 @@ from tests.codegen.gpu import harness
 from tests.codegen.gpu.harness import small_integers
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.codegen.nvidia import compile as nvidia
-from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.assembler import assemble
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.errors import Unsupported
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 

@@ -10,7 +10,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.codegen.gpu.harness import kernel_of, numbers
 from tilewright.codegen.gpu.options import ForeignLibrary
-from tilewright.codegen.nvidia.libraries import find_libdevice
+from tilewright.codegen.nvidia.toolkit import find_libdevice
 from tilewright.errors import CompileError, Unsupported
 
 LIBDEVICE = find_libdevice()

@@ -7,9 +7,10 @@ import pytest
 
 from benchmarks.systems import TILEWRIGHT, load
 from tests.codegen.gpu import harness
-from tilewright.codegen.nvidia.assembler import Assembled, find_ptxas
+from tilewright.codegen.nvidia.assembler import Assembled
 from tilewright.codegen.nvidia.compile import PtxKernel
 from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.runtime.gpu_build import assembled
 
 HOPPER = harness.TARGETS["h100"]

@@ -13,7 +13,8 @@ from benchmarks.systems import TILEWRIGHT, load
 from examples.matmul import whole_matmul_kernel
 from tests.codegen.gpu import harness
 from tests.codegen.gpu.harness import small_integers
-from tilewright.codegen.nvidia.assembler import assemble, find_ptxas
+from tilewright.codegen.nvidia.assembler import assemble
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 SIDE = 64

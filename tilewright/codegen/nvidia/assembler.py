@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from pathlib import Path
 from tilewright.errors import InternalError
 from tilewright.target import NvidiaTarget
 
-__all__ = ["Assembled", "assemble", "find_ptxas"]
+__all__ = ["Assembled", "assemble"]
 
 
 @dataclass(frozen=True)
@@ -29,17 +27,6 @@ class Assembled:
     stack_bytes: int
     warnings: tuple[str, ...]
     cubin: bytes
-
-
-def find_ptxas() -> str | None:
-    """Return the path of `ptxas`, if there is one: of a toolkit, or of NVIDIA's Python package."""
-    found = shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
-    if found is not None:
-        return found
-    package = importlib.util.find_spec("nvidia")
-    directories = () if package is None else package.submodule_search_locations or ()
-    places = (place for directory in directories for place in Path(directory).glob("*/bin"))
-    return next(filter(None, (shutil.which("ptxas", path=place) for place in places)), None)
 
 
 def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from tilewright import env, ops
+from tilewright import ops
 from tilewright.codegen.code import dtype, llvm_type
 from tilewright.codegen.gpu.options import GpuOptions
+from tilewright.codegen.nvidia.toolkit import find_libdevice
 from tilewright.errors import Unsupported
 from tilewright.ir.core import Function
 
-__all__ = ["find_libdevice", "foreign_calls", "link_libraries"]
+__all__ = ["foreign_calls", "link_libraries"]
 
 _LIBDEVICE = "libdevice"
-_FILE = "nvvm/libdevice/libdevice.10.bc"
 # Of the functions of libdevice, those that may flush subnormal numbers do.
 _FLUSHES = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 1}\n'
-
-
-def find_libdevice() -> str | None:
-    """Return the path of CUDA's libdevice, if there is one.
-
-    It is what the environment names, a toolkit's, or that of one of NVIDIA's Python packages.
-    """
-    if named := env.libdevice_path():
-        return named
-    package = importlib.util.find_spec("nvidia")
-    directories = () if package is None else package.submodule_search_locations or ()
-    places = [Path("/usr/local/cuda", _FILE)]
-    places += [place for directory in directories for place in Path(directory).glob(f"*/{_FILE}")]
-    return next((str(place) for place in places if place.is_file()), None)
 
 
 def foreign_calls(function: Function) -> list[ops.ForeignCall]:
