@@ -58,6 +58,16 @@ FORBIDDEN: dict[tuple[str, str], str] = {
     },
 }
 
+# The same inside of layers: whatever is in the first must not name the second, or what is in it.
+FORBIDDEN_INSIDE: dict[tuple[str, str], str] = {
+    ("codegen.gpu", "codegen.nvidia"): "an architecture is handed in, by protocols",
+    ("codegen.gpu", "layout.nvidia"): "the layouts of instructions are their architecture's",
+    ("codegen.gpu", "target.NvidiaTarget"): "what layouts depend on is handed in, by a protocol",
+    ("codegen.gpu", "codegen.cpu"): "targets know nothing of each other",
+    ("codegen.cpu", "codegen.gpu"): "targets know nothing of each other",
+    ("codegen.cpu", "codegen.nvidia"): "targets know nothing of each other",
+}
+
 REQUIRED_PACKAGES = frozenset({"numpy", "ml_dtypes", "llvmlite"})
 OPTIONAL_PACKAGES = frozenset({"torch", "jax", "jaxlib", "matplotlib", "pandas", "rich"})
 LOWEST_WITH_LLVM = "codegen"
@@ -148,6 +158,16 @@ def check_inside(edge: Import, target: str) -> Iterator[str]:
         yield f"{edge.place}: {source_layer} must not import {target_layer}: {reason}"
 
 
+def check_parts(edge: Import) -> Iterator[str]:
+    """What is wrong with an import between parts of layers."""
+    package = edge.importer.partition(".")[0]
+    for (part, other), reason in FORBIDDEN_INSIDE.items():
+        if f"{edge.importer}.".startswith(f"{package}.{part}.") and f"{edge.imported}.".startswith(
+            f"{package}.{other}."
+        ):
+            yield f"{edge.place}: {part} must not import {other}: {reason}"
+
+
 def check_outside(edge: Import) -> Iterator[str]:
     """What is wrong with an import of another package."""
     package = edge.imported.partition(".")[0]
@@ -210,6 +230,7 @@ def check(root: Path, package: str) -> list[str]:
                 continue
             target = imported_module(edge.imported, modules)
             problems += check_inside(edge, target)
+            problems += check_parts(edge)
             # Importing a submodule also runs the __init__ above it: no edge, no name is used.
             if target in graph and not (target == module and edge.imported != module):
                 graph[module].add(target)
@@ -290,6 +311,10 @@ def test_checker_accepts_a_good_package(tmp_path):
         ("ir/value.py", "__import__('pkg.ops')\n", "ir must not import ops"),
         ("torch/__init__.py", "from pkg import jax\n", "torch must not import jax"),
         ("codegen/cpu/lower.py", "from pkg.frontend import build\n", "sees IR"),
+        ("codegen/gpu/pull.py", "from pkg.codegen.nvidia.maps import Map\n", "is handed in"),
+        ("codegen/gpu/pull.py", "from pkg.codegen import nvidia\n", "is handed in"),
+        ("codegen/gpu/pull.py", "from pkg.target import NvidiaTarget\n", "is handed in"),
+        ("codegen/cpu/lower.py", "from pkg.codegen.gpu import pull\n", "nothing of each other"),
         ("kernels/softmax.py", "from pkg.runtime import launch\n", "public API only"),
         ("ops/dot.py", "def f():\n    from pkg.ir import types\n", "inside a function"),
         ("ops/dot.py", "def f():\n    import json\n", "json is imported inside a function"),
@@ -313,7 +338,8 @@ def test_checker_accepts_a_good_package(tmp_path):
     ],
 )
 def test_checker_reports(tmp_path, file, text, message):
-    base = {**GOOD, "interpreter.py": "", "frontend/build.py": "", "jax/__init__.py": ""}
+    more = ("interpreter", "frontend/build", "jax/__init__", "codegen/gpu/pull", "target")
+    base = {**GOOD, **{f"{name}.py": "" for name in (*more, "codegen/nvidia/maps")}}
     assert write_package(tmp_path, base) == []
     problems = write_package(tmp_path, {**base, file: text})
     assert message in "\n".join(problems)

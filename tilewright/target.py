@@ -94,6 +94,7 @@ class NvidiaTarget(NamedTuple):
     has_stmatrix: bool = False
     has_wgmma: bool = False
     has_tma: bool = False
+    has_vector_atomics: bool = False
     warp_size: int = 32
     max_registers: int = 255
 
@@ -122,13 +123,15 @@ NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
     NvidiaTarget("sm_89", (8, 9), "+ptx84", 99 * _KIB, _ADA_PRODUCTS),
     NvidiaTarget(
         "sm_90a", (9, 0), "+ptx84", 227 * _KIB, _ADA_PRODUCTS,
-        has_stmatrix=True, has_wgmma=True, has_tma=True,
+        has_stmatrix=True, has_wgmma=True, has_tma=True, has_vector_atomics=True,
     ),
     NvidiaTarget(
-        "sm_100a", (10, 0), "+ptx88", 227 * _KIB, _ADA_PRODUCTS, has_stmatrix=True, has_tma=True
+        "sm_100a", (10, 0), "+ptx88", 227 * _KIB, _ADA_PRODUCTS,
+        has_stmatrix=True, has_tma=True, has_vector_atomics=True,
     ),
     NvidiaTarget(
-        "sm_120a", (12, 0), "+ptx88", 99 * _KIB, _ADA_PRODUCTS, has_stmatrix=True, has_tma=True
+        "sm_120a", (12, 0), "+ptx88", 99 * _KIB, _ADA_PRODUCTS,
+        has_stmatrix=True, has_tma=True, has_vector_atomics=True,
     ),
 )  # fmt: skip
 

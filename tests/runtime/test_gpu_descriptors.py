@@ -6,7 +6,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.runtime.fake_cuda import INVALID_VALUE
-from tilewright.codegen.gpu.tensor_map import Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES
 from tilewright.runtime import cuda, gpu_build, gpu_launcher

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from tests.runtime.fake_cuda import INVALID_VALUE, Encoding
-from tilewright.codegen.gpu.tensor_map import Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
 from tilewright.emulator.tensor_map import decode_tensor_map
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES

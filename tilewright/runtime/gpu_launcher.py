@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, TensorMap
 from tilewright.ir.types import DTYPES
 from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
 from tilewright.runtime import dlpack, history

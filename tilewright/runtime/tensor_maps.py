@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ctypes import c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
-from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, TensorMap
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops.descriptor import ALIGNMENT_BYTES, PAD_ROWS, stride_mistake

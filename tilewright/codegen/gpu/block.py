@@ -7,35 +7,29 @@ from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from tilewright import ops
-from tilewright.codegen.code import Code, Element
+from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.atomics import AtomicMachine, Atomics
+from tilewright.codegen.gpu.barriers import BarrierMachine
+from tilewright.codegen.gpu.block_copies import BlockCopies
 from tilewright.codegen.gpu.control import ControlFlow
 from tilewright.codegen.gpu.counting import count, sort_tile
 from tilewright.codegen.gpu.diagnostics import DiagnosticMachine, Diagnostics
-from tilewright.codegen.gpu.dot import multiply
 from tilewright.codegen.gpu.foreign_calls import write_call
 from tilewright.codegen.gpu.inline_assembly import AssemblyMachine, write_assembly
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import Stages
-from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.products import Products
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.reduce import Reductions
-from tilewright.codegen.gpu.running import RunningProducts, products_first
 from tilewright.codegen.gpu.scan import scan_tile
-from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
-from tilewright.codegen.gpu.warp_products import MatrixMachine
-from tilewright.codegen.gpu.warpgroup import WarpgroupMachine, multiply_by_warpgroups
-from tilewright.codegen.uses import Uses
 from tilewright.errors import Unsupported
-from tilewright.ir.core import Function, Op
+from tilewright.ir.core import Op
 
 __all__ = ["BlockWriter", "Machine"]
 
 
 class Machine(
-    WarpgroupMachine,
-    TensorMachine,
-    MatrixMachine,
+    BarrierMachine,
     AtomicMachine,
     AssemblyMachine,
     DiagnosticMachine,
@@ -51,27 +45,23 @@ class Machine(
 
 
 class BlockWriter:
-    """Writes the blocks of one function."""
+    """Writes the blocks of one function; how products and copies of blocks are made is given."""
 
     def __init__(
         self,
-        code: Code,
+        puller: Puller,
         machine: Machine,
-        function: Function,
-        uses: Uses,
-        placement: Placement,
+        atomics: Atomics,
+        products: Products,
+        copies: BlockCopies,
         stages: Stages,
     ) -> None:
-        self.code, self.machine = code, machine
-        self.uses, self.placement = uses, placement
-        self.puller = Puller(code, machine, uses, placement)
-        self.memory = GlobalMemory(self.puller, placement, machine)
-        copies = any(isinstance(op, ops.DescriptorLoad) for op in function.body.walk())
-        self.atomics = Atomics(self.puller, placement, machine, has_tensor_loads=copies)
-        self.reductions = Reductions(self.puller, placement)
-        self.products = RunningProducts(self.puller, machine)
-        self.copies = TensorCopies(self.puller, machine, function, self.atomics)
-        self.diagnostics = Diagnostics(self.puller, placement, machine)
+        self.puller, self.machine = puller, machine
+        self.code, self.uses, self.placement = puller.code, puller.uses, puller.placement
+        self.memory = GlobalMemory(puller, self.placement, machine)
+        self.atomics, self.products, self.copies = atomics, products, copies
+        self.reductions = Reductions(puller, self.placement)
+        self.diagnostics = Diagnostics(puller, self.placement, machine)
         self.control = ControlFlow(self, machine, stages)
         self._scopes: list[ExitStack] = []
 
@@ -98,7 +88,7 @@ class BlockWriter:
 
         Products may run on behind them.
         """
-        for op in products_first(tuple(written), self.uses, self._runs_on, self.puller.tiles):
+        for op in self.products.ordered(written, self.control.deferred):
             if isinstance(op, ops.Load) or not (
                 op.results and all(self.uses.is_virtual(v) for v in op.results)
             ):
@@ -116,7 +106,7 @@ class BlockWriter:
         return bool(op.results) and not has_tiles and not op.regions
 
     def _runs_on(self, op: ops.Dot) -> bool:
-        return self.placement.product(op).columns > 0 and op not in self.control.deferred
+        return self.placement.product(op).runs_on and op not in self.control.deferred
 
     def _is_loaded(self, op: Op) -> bool:
         """Whether a loop has loaded it ahead."""
@@ -163,13 +153,8 @@ class BlockWriter:
                 write_call(self.puller, self.placement, op)
             case ops.GridDependency(releases=releases):
                 self.machine.grid_dependency(releases=releases)
-            case ops.Dot() if self.placement.product(op).columns:
-                running = None if op in self.control.deferred else self.products
-                multiply_by_warpgroups(
-                    self.puller, self.placement, self.machine, op, running=running
-                )
             case ops.Dot():
-                multiply(self.puller, self.placement, self.machine, op)
+                self.products.write(op, is_deferred=op in self.control.deferred)
             case ops.For():
                 self.control.write_for(op)
             case ops.While():

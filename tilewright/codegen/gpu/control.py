@@ -9,18 +9,16 @@ from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.code import llvm_type
+from tilewright.codegen.gpu.barriers import BarrierMachine
+from tilewright.codegen.gpu.block_copies import BlockCopies
 from tilewright.codegen.gpu.carried import Carried
 from tilewright.codegen.gpu.copier import Bounds, LoopCopier, NestCopier, OpWriter
+from tilewright.codegen.gpu.element_stores import Written
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import Pipeline, Stages, nest_of, pipeline_of
 from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.products import Products
 from tilewright.codegen.gpu.ring import Ring, ring_of
-from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine, Written
-from tilewright.codegen.gpu.warpgroup import (
-    WarpgroupMachine,
-    hold_in_shared,
-    is_read_from_registers,
-)
 from tilewright.codegen.uses import Uses
 from tilewright.ir.core import Op, Value
 from tilewright.layout import distinct_registers
@@ -34,7 +32,8 @@ class Blocks(OpWriter, Protocol):
     uses: Uses
     placement: Placement
     memory: GlobalMemory
-    copies: TensorCopies
+    copies: BlockCopies
+    products: Products
 
     def write_block(
         self, written: Iterable[Op], meanwhile: Callable[[], None] | None = None
@@ -43,10 +42,6 @@ class Blocks(OpWriter, Protocol):
 
     def scope(self) -> AbstractContextManager[None]:
         """Write a block inside: what it keeps in shared memory is given up behind."""
-
-
-class ControlMachine(WarpgroupMachine, TensorMachine, Protocol):
-    """Writes what runs on while a loop goes ahead."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ class ControlFlow:
     `deferred` are the products that still run when their iteration ends.
     """
 
-    def __init__(self, blocks: Blocks, machine: ControlMachine, stages: Stages) -> None:
+    def __init__(self, blocks: Blocks, machine: BarrierMachine, stages: Stages) -> None:
         self.blocks, self.machine, self.stages = blocks, machine, stages
         self.code, self.puller = blocks.code, blocks.puller
         self.placement = blocks.placement
@@ -106,22 +101,10 @@ class ControlFlow:
             for product in (inner for region in op.regions for inner in region.walk()):
                 if not isinstance(product, ops.Dot):
                     continue
-                plan = self.placement.product(product)
-                for value, layout in ((product.a, plan.a), (product.b, plan.b)):
-                    if value in changed:
-                        continue
-                    if plan.columns and not self._from_registers(product, value):
-                        stack.enter_context(
-                            hold_in_shared(
-                                self.puller, self.placement, self.machine, product, value
-                            )
-                        )
-                    else:
-                        self.puller.pull_all(value, layout)
+                for value in (product.a, product.b):
+                    if value not in changed:
+                        stack.enter_context(self.blocks.products.placed(product, value))
             yield
-
-    def _from_registers(self, product: ops.Dot, value: Value) -> bool:
-        return value is product.a and is_read_from_registers(self.placement, product)
 
     # -- loops and branches -----------------------------------------------------------------------
 
@@ -174,7 +157,7 @@ class ControlFlow:
             if isinstance(value, ops.Dot) and value in self.deferred:
                 kind = llvm_type(result.type.element)
                 running = [self.code.assign(f"load {kind}, ptr {slot}") for slot in own]
-                done = self.machine.wait_for_products(0, running, kind)
+                done = self.blocks.products.await_deferred(running, kind)
                 for text, slot in zip(done, own, strict=True):
                     self.code.line(f"store {kind} {text}, ptr {slot}")
 

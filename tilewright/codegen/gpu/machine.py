@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-__all__ = ["CopyMachine", "GpuMachine", "MatrixDescriptor"]
-
-
-class MatrixDescriptor(NamedTuple):
-    """Says where a product of warpgroups finds a part of an operand in shared memory.
-
-    The lower half is the word `base` plus `offset`, the upper half is `upper`. They are put
-    together where the product is started: elsewhere they would take registers for all of a loop.
-    """
-
-    base: str
-    offset: int
-    upper: int
+__all__ = ["CopyMachine", "GpuMachine"]
 
 
 class GpuMachine(Protocol):

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from tilewright import ops
 from tilewright.codegen.gpu.placement import Placement, is_apart, written_by
-from tilewright.codegen.gpu.shared_tile import TileMemory, memory_of
-from tilewright.codegen.gpu.tensor_copy import tensor_memory
+from tilewright.codegen.gpu.shared_tile import TileMemory, block_memory, memory_of
 from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import WORD_BITS, moved_bits
 from tilewright.codegen.uses import Uses, defining_op
@@ -287,7 +286,7 @@ def _deferred(
     if (
         dot is None
         or dot not in op.body.ops
-        or not placement.product(dot).columns
+        or not placement.product(dot).runs_on
         or uses.users[dot]
     ):
         return None
@@ -331,5 +330,5 @@ def _copied_operand(
 def copied_memory(load: CopiedLoad, placement: Placement) -> TileMemory:
     """Return how a load's tile lies in shared memory."""
     if isinstance(load, ops.DescriptorLoad):
-        return tensor_memory(load)
+        return block_memory(load)
     return memory_of(load.shape, placement.order_of_access(load), moved_bits(load.type.element))

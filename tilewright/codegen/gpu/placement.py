@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
+from typing import Protocol
 
 from tilewright import ops
-from tilewright.codegen.gpu.products import ProductShape, product_of
+from tilewright.codegen.gpu.products import ProductPlan
 from tilewright.codegen.gpu.views import padded, result_layout
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.errors import InternalError
@@ -24,9 +25,8 @@ from tilewright.layout import LinearLayout, contiguous_elements, memory_vectors
 from tilewright.layout.blocked import blocked, slice_of
 from tilewright.ops.memory import pointee
 from tilewright.passes.axis_info import AxisInfo
-from tilewright.target import NvidiaTarget
 
-__all__ = ["Access", "Placement", "is_apart", "written_by"]
+__all__ = ["Access", "Architecture", "Placement", "is_apart", "written_by"]
 
 _VECTOR_BYTES = 16
 Access = ops.Load | ops.Store | ops.AtomicRmw | ops.AtomicCas
@@ -66,15 +66,38 @@ def is_apart(pointer: Value, others: Iterable[Value]) -> bool:
     return not roots or (root is not None and all(o is not None and o is not root for o in roots))
 
 
+class Architecture(Protocol):
+    """What layouts depend on: `copies_rows` says whether one thread can ask for a row of bytes."""
+
+    warp_size: int
+    copies_rows: bool
+
+    def most_summed(self, element: str) -> int:
+        """Return how many neighbours of a type one atomic adds to, where nobody reads them."""
+
+    def product_of(self, op: ops.Dot, num_warps: int, *, chained: bool) -> ProductPlan:
+        """Return how a product is computed on so many warps.
+
+        `chained` products keep whole rows in a warp, so that a row that one leaves is what the next
+        one takes.
+        """
+
+
 class Placement:
     """The layouts of one function's tiles."""
 
     def __init__(
-        self, function: Function, facts: AxisInfo, uses: Uses, target: NvidiaTarget, num_warps: int
+        self,
+        function: Function,
+        facts: AxisInfo,
+        uses: Uses,
+        architecture: Architecture,
+        num_warps: int,
     ) -> None:
-        self.facts, self.uses, self.target, self.num_warps = facts, uses, target, num_warps
+        self.facts, self.uses = facts, uses
+        self.architecture, self.num_warps = architecture, num_warps
         self._homes: dict[Value, LinearLayout] = {}
-        self._products: dict[ops.Dot, ProductShape] = {}
+        self._products: dict[ops.Dot, ProductPlan] = {}
         self._open: set[Value] = set()
         self._carriers: dict[Value, tuple[Op, int]] = {}
         self._per_thread: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
@@ -115,7 +138,7 @@ class Placement:
         self, shape: tuple[int, ...], order: tuple[int, ...], per_thread: int = 1
     ) -> LinearLayout:
         """Return a layout with `per_thread` neighbours along `order[0]` in each thread."""
-        lanes = self.target.warp_size
+        lanes = self.architecture.warp_size
         threads = lanes * self.num_warps
         sizes, lane_sizes, warp_sizes = ([1] * len(shape) for _ in range(3))
         first = order[0]
@@ -139,10 +162,7 @@ class Placement:
         is_sum = isinstance(op, ops.AtomicRmw) and op.kind == "add"
         if not is_sum or self.uses.users[op] or self.uses.yielded[op]:
             return 1
-        vectors = self.target.compute_capability >= (9, 0)
-        pairs = 8 if vectors else 1
-        name = getattr(op.type.element, "name", "")
-        return {"fp32": 4 if vectors else 1, "bf16": pairs, "fp16": max(2, pairs)}.get(name, 1)
+        return self.architecture.most_summed(getattr(op.type.element, "name", ""))
 
     def atomic_groups(
         self, op: ops.AtomicRmw | ops.AtomicCas, layout: LinearLayout
@@ -159,7 +179,12 @@ class Placement:
 
         Such copies see what other kernels have written, not what this one writes.
         """
-        if not self.target.has_tma or op.volatile or op.mask is not None or len(op.shape) != 1:
+        if (
+            not self.architecture.copies_rows
+            or op.volatile
+            or op.mask is not None
+            or len(op.shape) != 1
+        ):
             return False
         (size,) = op.shape
         along = self.facts.axes(op.pointer)[0]
@@ -199,7 +224,7 @@ class Placement:
         """Return where each thread has all elements of a small tile, in the order of registers."""
         shape = padded(value.shape)
         ones = (1,) * (len(shape) - 1)
-        lanes, warps = (self.target.warp_size, *ones), (self.num_warps, *ones)
+        lanes, warps = (self.architecture.warp_size, *ones), (self.num_warps, *ones)
         return blocked(shape, shape, lanes, warps, tuple(reversed(range(len(shape)))))
 
     def order_of_elements(self, value: Value) -> tuple[int, ...]:
@@ -286,11 +311,11 @@ class Placement:
                 found.append(layout)
         return max(found, key=_spread, default=None)
 
-    def product(self, op: ops.Dot) -> ProductShape:
+    def product(self, op: ops.Dot) -> ProductPlan:
         """Return how a product is computed."""
         if op not in self._products:
             chained = self._is_chained(op)
-            self._products[op] = product_of(op, self.target, self.num_warps, chained=chained)
+            self._products[op] = self.architecture.product_of(op, self.num_warps, chained=chained)
         return self._products[op]
 
     def _is_chained(self, op: ops.Dot) -> bool:

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 
 from tilewright import ops
 from tilewright.codegen.code import Code
+from tilewright.codegen.gpu.barriers import BarrierMachine
+from tilewright.codegen.gpu.block_copies import BlockCopies
 from tilewright.codegen.gpu.held_loads import HeldLoads
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.pipeline import (
@@ -20,14 +22,13 @@ from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.scalar_ring import ScalarRing
 from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.shared_tile import SharedTile
-from tilewright.codegen.gpu.tensor_copy import TensorCopies, TensorMachine
 from tilewright.ir.core import Value
 
 __all__ = ["Ring", "ring_of"]
 
 
 def ring_of(
-    memory: GlobalMemory, copies: TensorCopies, machine: TensorMachine, pipeline: Pipeline
+    memory: GlobalMemory, copies: BlockCopies, machine: BarrierMachine, pipeline: Pipeline
 ) -> Ring:
     """Return the ring of a loop: one that warps go round at their own pace, where there is one."""
     flows = _flows(pipeline, memory.placement)
@@ -42,13 +43,13 @@ def _flows(pipeline: Pipeline, placement: Placement) -> bool:
     if all(by_one_thread(load, placement) for load in pipeline.loads):
         return True
     alone = pipeline.deferred is None and not pipeline.held
-    return alone and _multiplies_by_warpgroups(pipeline, placement)
+    return alone and _has_running_products(pipeline, placement)
 
 
-def _multiplies_by_warpgroups(pipeline: Pipeline, placement: Placement) -> bool:
+def _has_running_products(pipeline: Pipeline, placement: Placement) -> bool:
     block = placement.uses.block_of[pipeline.loads[0]]
     products = [op for op in block.ops if isinstance(op, ops.Dot)]
-    return any(placement.product(op).columns for op in products)
+    return any(placement.product(op).runs_on for op in products)
 
 
 class Turn:
@@ -91,8 +92,8 @@ class Ring:
     def __init__(
         self,
         memory: GlobalMemory,
-        copies: TensorCopies,
-        machine: TensorMachine,
+        copies: BlockCopies,
+        machine: BarrierMachine,
         pipeline: Pipeline,
     ) -> None:
         self.memory, self.copies, self.machine, self.pipeline = memory, copies, machine, pipeline
@@ -108,7 +109,7 @@ class Ring:
         self._copies = bool(self._own or pipeline.scalars)  # threads do, by themselves
         self._is_by_threads = bool(self._copies or tiles)
         self._spans: dict[CopiedLoad, Span] = {}
-        self._reads_async = _multiplies_by_warpgroups(pipeline, placement)
+        self._reads_async = _has_running_products(pipeline, placement)
         arrivals = self._arrivals()
         self._full = copies.barriers.reserve(pipeline.stages, arrivals) if arrivals else None
         self._written = Turn(self.code, pipeline.stages, phase=1)
@@ -277,8 +278,8 @@ class FlowingRing(Ring):
     def __init__(
         self,
         memory: GlobalMemory,
-        copies: TensorCopies,
-        machine: TensorMachine,
+        copies: BlockCopies,
+        machine: BarrierMachine,
         pipeline: Pipeline,
     ) -> None:
         super().__init__(memory, copies, machine, pipeline)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright import ops
 from tilewright.codegen.gpu.shared_area import SharedArea, Writer
 from tilewright.codegen.gpu.words import to_words
 from tilewright.ir.types import ElementType
@@ -14,7 +15,7 @@ from tilewright.layout.access import Access
 from tilewright.layout.blocked import axis_names
 from tilewright.layout.shared import nvmma_alignment, nvmma_shared, swizzled
 
-__all__ = ["SharedTile", "TileMemory", "memory_of", "put_in_shared"]
+__all__ = ["SharedTile", "TileMemory", "block_memory", "memory_of", "put_in_shared"]
 
 _SWIZZLES = (128, 64, 32)
 _ROWS = 8
@@ -111,6 +112,12 @@ def memory_of(shape: Sequence[int], order: Sequence[int], element_bits: int) -> 
         layout = nvmma_shared(shape, element_bits, fitting[0], transposed=inner == 0)
         return TileMemory(layout, element_bits, inner, fitting[0])
     return TileMemory(swizzled(shape, 1, 1, 1, order), element_bits, inner, 0)
+
+
+def block_memory(op: ops.DescriptorOp) -> TileMemory:
+    """Return how the block of a descriptor is laid out that one thread lets be copied."""
+    order = tuple(reversed(range(len(op.block_shape))))
+    return memory_of(op.block_shape, order, op.element.primitive_bitwidth)
 
 
 def put_in_shared(

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from tilewright.codegen.gpu.machine import MatrixDescriptor
 from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
 
-__all__ = ["AsynchronousInstructions"]
+__all__ = ["AsynchronousInstructions", "MatrixDescriptor"]
 
 _GROUP_THREADS = 128
 _CACHED_BYTES = 16  # only copies of 16 bytes can pass by the first-level cache
+
+
+class MatrixDescriptor(NamedTuple):
+    """Says where a product of warpgroups finds a part of an operand in shared memory.
+
+    The lower half is the word `base` plus `offset`, the upper half is `upper`. They are put
+    together where the product is started: elsewhere they would take registers for all of a loop.
+    """
+
+    base: str
+    offset: int
+    upper: int
 
 
 class AsynchronousInstructions(Assembly):

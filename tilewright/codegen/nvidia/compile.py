@@ -11,19 +11,24 @@ import llvmlite.binding as llvm
 
 from tilewright import ops
 from tilewright.codegen.code import Code, Element, llvm_type
+from tilewright.codegen.gpu.atomics import Atomics
+from tilewright.codegen.gpu.barriers import BARRIERS
 from tilewright.codegen.gpu.block import BlockWriter
 from tilewright.codegen.gpu.options import MOST_WARPS, GpuOptions
 from tilewright.codegen.gpu.pipeline import Stages
 from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.shared import Buffer, Span
-from tilewright.codegen.gpu.tensor_copy import BARRIERS, is_tensor_copy
-from tilewright.codegen.gpu.tensor_map import TensorMap
 from tilewright.codegen.llvm import optimize_module, parse_module
+from tilewright.codegen.nvidia.architecture import NvidiaArchitecture
 from tilewright.codegen.nvidia.arithmetic import PTX_RULES
 from tilewright.codegen.nvidia.assembly import ATTRIBUTES
 from tilewright.codegen.nvidia.instructions import PtxMachine
 from tilewright.codegen.nvidia.libraries import foreign_calls, link_libraries
 from tilewright.codegen.nvidia.lines import LineTable
+from tilewright.codegen.nvidia.products import NvidiaProducts
+from tilewright.codegen.nvidia.tensor_copy import TensorCopies, is_tensor_copy
+from tilewright.codegen.nvidia.tensor_map import TensorMap
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Location, Unsupported
 from tilewright.ir.core import Function
@@ -214,12 +219,9 @@ def llvm_ir(
     """Write a kernel as LLVM IR; tiles that are moved take up to `scratch_bytes` at a time."""
     lines = LineTable(function.location)
     symbol = f"kernel_{function.name}" if function.name.isidentifier() else "kernel"
-    facts = analyze_axes(function)
-    uses = Uses(function, facts)
-    placement = Placement(function, facts, uses, target, options.block_warps)
     code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target, scratch_bytes)
-    writer = BlockWriter(code, machine, function, uses, placement, stages)
+    copies, writer = _writers(function, target, options, machine, stages)
     parameters = []
     for number, param in enumerate(function.params):
         kind = llvm_type(param.type.element)
@@ -230,11 +232,11 @@ def llvm_ir(
         writer.puller.scalars[param] = Element(text, 1, 0)
     with writer.scope():
         writer.write_block(function.body.ops)
-    writer.copies.finish()
-    writer.copies.prepare_barriers()
+    writer.puller.shared.let_copies_read()  # before the program gives it up
+    copies.barriers.prepare(machine)
     parameters += [
         f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
-        for number in range(len(writer.copies.maps))
+        for number in range(len(copies.maps))
     ]
     attributes = f'"nvvm.reqntid"="{options.block_warps * target.warp_size}"'
     if options.maxnreg is not None:
@@ -247,13 +249,33 @@ def llvm_ir(
     return Module(
         text.replace(BARRIERS, Span(size, 0).address),
         symbol,
-        size + writer.copies.barriers.size_bytes,
-        tuple(writer.copies.maps),
+        size + copies.barriers.size_bytes,
+        tuple(copies.maps),
         tuple((op.message, op.location) for op in writer.diagnostics.assertions),
         lines,
         writer.control.runs_across,
         writer.puller.shared.too_much,
     )
+
+
+def _writers(
+    function: Function,
+    target: NvidiaTarget,
+    options: GpuOptions,
+    machine: PtxMachine,
+    stages: Stages,
+) -> tuple[TensorCopies, BlockWriter]:
+    """Return what writes the blocks of a function, and beside it what needs tensor maps."""
+    facts = analyze_axes(function)
+    uses = Uses(function, facts)
+    architecture = NvidiaArchitecture(target)
+    placement = Placement(function, facts, uses, architecture, options.block_warps)
+    puller = Puller(machine.code, machine, uses, placement)
+    has_tensor_loads = any(isinstance(op, ops.DescriptorLoad) for op in function.body.walk())
+    atomics = Atomics(puller, placement, machine, has_tensor_loads=has_tensor_loads)
+    copies = TensorCopies(puller, machine, function, atomics)
+    products = NvidiaProducts(puller, machine)
+    return copies, BlockWriter(puller, machine, atomics, products, copies, stages)
 
 
 def _module(

@@ -2,8 +2,7 @@
 
 A tensor map describes the array; it is made at the launch, from the values of the kernel's
 parameters, so only ops on descriptors whose parts are parameters or constants are copied so. Each
-tile that is loaded has a barrier in shared memory on which its bytes are counted. What a barrier
-waits for alternates: the number of times it has completed, modulo 2, is its phase.
+tile that is loaded has a barrier in shared memory on which its bytes are counted.
 """
 
 from __future__ import annotations
@@ -16,32 +15,26 @@ from itertools import product
 from typing import Protocol
 
 from tilewright import ops
-from tilewright.codegen.code import Code, dtype
+from tilewright.codegen.code import dtype
 from tilewright.codegen.gpu.atomics import Atomics
+from tilewright.codegen.gpu.barriers import BarrierMachine, BarrierTable
 from tilewright.codegen.gpu.element_stores import ElementStores, Written
-from tilewright.codegen.gpu.machine import CopyMachine
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.shared import SHARED
-from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
-from tilewright.codegen.gpu.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, block_memory, put_in_shared
 from tilewright.codegen.gpu.views import padded
+from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, TensorMap
 from tilewright.ir.core import Function, Param, Value
 from tilewright.passes.axis_info import AxisInfo
 
 __all__ = [
-    "BARRIERS",
-    "Barriers",
     "TensorCopies",
     "TensorMachine",
-    "Written",
     "is_tensor_copy",
-    "tensor_memory",
 ]
 
 _PIECE_BYTES = 16
 _MOST_ROWS = 256  # of one box, along any axis
-_BARRIER_BYTES = 8
-BARRIERS = "@barriers"
 TensorOp = ops.DescriptorLoad | Written
 # What copies combine with the elements of the array (CUDA, "TMA": reductions).
 _SUMMED = frozenset({"i32", "u32", "u64", "fp16", "bf16", "fp32"})
@@ -57,29 +50,8 @@ _REDUCED = {
 }
 
 
-class TensorMachine(CopyMachine, Protocol):
-    """Writes copies by tensor maps, and barriers that count bytes."""
-
-    def start_barrier(self, barrier: str, arrivals: int) -> None:
-        """Make a barrier ready, on which so many threads will arrive in each phase."""
-
-    def arrive_by_warp(self, barrier: str) -> None:
-        """Let one thread of each warp arrive on a barrier."""
-
-    def arrive_behind_copies(self, barrier: str) -> None:
-        """Let this thread arrive on a barrier when its own copies so far have arrived."""
-
-    def publish_barriers(self) -> None:
-        """Let new barriers be seen by copies."""
-
-    def elected(self) -> str:
-        """Return a flag that holds in one thread of the warp, whose threads all are here."""
-
-    def expect_bytes(self, barrier: str, count: int, flag: str) -> None:
-        """Let a barrier complete when so many more bytes have arrived, where the flag holds."""
-
-    def await_phase(self, barrier: str, phase: str) -> None:
-        """Wait until a barrier has completed the phase, an i32 of 0 or 1."""
+class TensorMachine(BarrierMachine, Protocol):
+    """Writes copies by tensor maps."""
 
     def copy_box_to_shared(
         self, to: str, tensor_map: str, offsets: Sequence[str], barrier: str, flag: str
@@ -134,12 +106,6 @@ def is_tensor_copy(op: ops.DescriptorOp, function: Function, facts: AxisInfo) ->
     )
 
 
-def tensor_memory(op: TensorOp) -> TileMemory:
-    """Return how the tile of an op lies in shared memory."""
-    order = tuple(reversed(range(len(op.block_shape))))
-    return memory_of(op.block_shape, order, op.element.primitive_bitwidth)
-
-
 def _extent(value: Value, function: Function) -> Extent | None:
     match value:
         case Param() if value in function.params:
@@ -149,44 +115,6 @@ def _extent(value: Value, function: Function) -> Extent | None:
         case ops.Hint(x=x) | ops.Cast(x=x):
             return _extent(x, function) if x.type.element.is_int() else None
     return None
-
-
-class Barriers:
-    """Barriers in shared memory, the first one `first` places behind the function's first."""
-
-    def __init__(self, code: Code, first: int) -> None:
-        self.code, self.first = code, first
-
-    def address(self, place: str = "0") -> str:
-        """Return where the barrier of a place lies."""
-        start = f"getelementptr (i8, {SHARED} {BARRIERS}, i32 {self.first * _BARRIER_BYTES})"
-        if place == "0":
-            return start
-        offset = self.code.assign(f"mul i32 {place}, {_BARRIER_BYTES}")
-        return self.code.assign(f"getelementptr i8, {SHARED} {start}, i32 {offset}")
-
-
-class BarrierTable:
-    """The barriers of one function, and how many arrivals each waits for.
-
-    They lie in shared memory behind all else, of which the size is only known when the function has
-    been written: until then the text says `BARRIERS`.
-    """
-
-    def __init__(self, code: Code) -> None:
-        self.code = code
-        self.arrivals: list[int] = []
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all barriers."""
-        return len(self.arrivals) * _BARRIER_BYTES
-
-    def reserve(self, count: int, arrivals: int = 1) -> Barriers:
-        """Return new barriers."""
-        first = len(self.arrivals)
-        self.arrivals += [arrivals] * count
-        return Barriers(self.code, first)
 
 
 @dataclass(frozen=True)
@@ -230,7 +158,7 @@ class TensorCopies:
     @contextmanager
     def loaded(self, op: ops.DescriptorLoad) -> Iterator[None]:
         """Inside, a tile that is loaded here lies in shared memory."""
-        puller, memory = self.puller, tensor_memory(op)
+        puller, memory = self.puller, block_memory(op)
         barrier = self.barriers.reserve(1).address()
         phase = self.code.alloca("i32")
         with self.code.entered():
@@ -262,23 +190,6 @@ class TensorCopies:
         with self.code.guarded(first):
             yield
 
-    def finish(self) -> None:
-        """Let copies read shared memory before the program gives it up."""
-        self.puller.shared.let_copies_read()
-
-    def prepare_barriers(self) -> None:
-        """Write, at the entry of the function, what makes the barriers ready."""
-        if not self.barriers.arrivals:
-            return
-        with self.code.entered():
-            thread = self.machine.thread_number()
-            with self.code.guarded(self.code.assign(f"icmp eq i32 {thread}, 0")):
-                for number, arrivals in enumerate(self.barriers.arrivals):
-                    barrier = Barriers(self.code, number).address()
-                    self.machine.start_barrier(barrier, arrivals)
-                self.machine.publish_barriers()
-            self.machine.barrier()
-
     # -- stores -----------------------------------------------------------------------------------
 
     def store(self, op: Written) -> None:
@@ -288,7 +199,7 @@ class TensorCopies:
         bytes: where such a piece may reach beyond the end of a row, or an offset below 0, the
         threads store the elements instead.
         """
-        puller, memory = self.puller, tensor_memory(op)
+        puller, memory = self.puller, block_memory(op)
         kind = op.kind if isinstance(op, ops.DescriptorReduce) else None
         elements = puller.pull_all(op.value, puller.placement.of_elements(op.value))
         span = puller.shared.reserve(memory.size_bytes, memory.alignment)

@@ -13,15 +13,16 @@ from typing import Protocol
 from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
-from tilewright.codegen.gpu.machine import CopyMachine, MatrixDescriptor
+from tilewright.codegen.gpu.machine import CopyMachine
 from tilewright.codegen.gpu.placement import Placement
-from tilewright.codegen.gpu.products import ProductShape
 from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.running import PutOperand, RunningProduct, RunningProducts
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
 from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.gpu.words import moved_bits
+from tilewright.codegen.nvidia.asynchronous import MatrixDescriptor
+from tilewright.codegen.nvidia.product_plans import WarpgroupProduct
+from tilewright.codegen.nvidia.running import PutOperand, RunningProduct, RunningProducts
 from tilewright.ir.core import Value
 from tilewright.layout import Rename, Shuffles, plan_conversion, register_copies
 
@@ -94,7 +95,7 @@ def _other_readers(
         return  # they could not read it both along its rows and along its columns
     matrix = _matrix(value)
     for other in placement.uses.block_of[op].ops:
-        if isinstance(other, ops.Dot) and placement.product(other).columns:
+        if isinstance(other, ops.Dot) and placement.product(other).runs_on:
             for role, operand in enumerate((other.a, other.b)):
                 if _matrix(operand) is matrix and (other is not op or operand is not value):
                     yield other, role
@@ -115,9 +116,9 @@ def _is_computed_from_tiles(puller: Puller, value: Value) -> bool:
 
 def multiply_by_warpgroups(
     puller: Puller,
-    placement: Placement,
     machine: WarpgroupMachine,
     op: ops.Dot,
+    plan: WarpgroupProduct,
     *,
     running: RunningProducts | None,
 ) -> None:
@@ -125,7 +126,7 @@ def multiply_by_warpgroups(
 
     Without them it is left to the caller when its sums are there.
     """
-    plan = placement.product(op)
+    placement = puller.placement
     adds = not (isinstance(op.acc, ops.Full) and not op.acc.value)
     sums = [e.text if adds else "" for e in puller.pull_all(op.acc, plan.accumulator)]
     words = Fragments(puller, op.a, plan.a, (_WARP_ROWS, plan.depth))
@@ -158,7 +159,7 @@ def multiply_by_warpgroups(
 
 def _stream(
     machine: WarpgroupMachine,
-    plan: ProductShape,
+    plan: WarpgroupProduct,
     sums: list[str],
     a: Fragments,
     b: _MatrixDescriptors,
@@ -183,7 +184,7 @@ def _stream(
             machine.commit_products()
 
 
-def _begin(machine: WarpgroupMachine, plan: ProductShape, sums: list[str], kind: str) -> None:
+def _begin(machine: WarpgroupMachine, plan: WarpgroupProduct, sums: list[str], kind: str) -> None:
     """Let products see what is in registers, and add to `sums`, if there are any."""
     first = sorted(set(register_copies(plan.accumulator))) if sums else []
     fenced = machine.begin_products([sums[r] for r in first], kind)
@@ -193,7 +194,7 @@ def _begin(machine: WarpgroupMachine, plan: ProductShape, sums: list[str], kind:
 
 def _start(
     machine: WarpgroupMachine,
-    plan: ProductShape,
+    plan: WarpgroupProduct,
     sums: list[str],
     a: Fragments | _MatrixDescriptors,
     b: _MatrixDescriptors,
@@ -310,7 +311,7 @@ class _MatrixDescriptors:
     the row, as long as the swizzle.
     """
 
-    def __init__(self, puller: Puller, tile: SharedTile, plan: ProductShape, axis: int) -> None:
+    def __init__(self, puller: Puller, tile: SharedTile, plan: WarpgroupProduct, axis: int) -> None:
         self.code, self.memory = puller.code, tile.memory
         self.axis = axis  # the one that is not k: 0 for A, 1 for B
         self.is_transposed = tile.memory.inner == axis

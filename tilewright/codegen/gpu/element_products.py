@@ -1,38 +1,55 @@
-"""Products: by matrix instructions, or by multiplying and adding element by element."""
+"""Products by multiplying and adding, element by element: what no instruction multiplies."""
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright import ops
-from tilewright.codegen.code import Code, Element, dtype, llvm_type
-from tilewright.codegen.gpu.placement import Placement
-from tilewright.codegen.gpu.products import ProductShape
-from tilewright.codegen.gpu.pull import Puller, Resident
-from tilewright.codegen.gpu.warp_products import MatrixMachine, multiply_by_warps
+from tilewright.codegen.code import Code, dtype, llvm_type
+from tilewright.codegen.gpu.products import ProductPlan
+from tilewright.codegen.gpu.pull import Puller
+from tilewright.codegen.gpu.views import padded
 from tilewright.codegen.wider import extended, float_of
 from tilewright.ir.core import Value
 from tilewright.ir.types import DType
 from tilewright.layout import LinearLayout
+from tilewright.layout.blocked import axis_names, blocked
 
-__all__ = ["multiply"]
-
-
-def multiply(puller: Puller, placement: Placement, machine: MatrixMachine, op: ops.Dot) -> None:
-    """Write a product; its result lives in the layout of the accumulator."""
-    plan = placement.product(op)
-    if plan.element:
-        sums = multiply_by_warps(puller, machine, op, plan)
-    else:
-        sums = _by_elements(puller, op, plan)
-    level = puller.code.level
-    elements = tuple(Element(text, 1, level) for text in sums)
-    puller.residents[op] = Resident(plan.accumulator, elements)
+__all__ = ["element_product", "multiply_elements"]
 
 
-# -- multiplying and adding -----------------------------------------------------------------------
+def element_product(op: ops.Dot, warp_size: int, num_warps: int) -> ProductPlan:
+    """Return a plan: each thread has a small block, and reads the rows and columns it needs."""
+    shape = padded(op.acc.shape)
+    k = padded(op.a.shape)[-1]
+    rank = len(shape)
+    m, n = rank - 2, rank - 1
+    threads = warp_size * num_warps
+    side = 4 if prod(shape) >= 16 * threads else 2 if prod(shape) >= 4 * threads else 1
+    sizes, lanes, warps = ([1] * rank for _ in range(3))
+    sizes[m] = min(side, shape[m])
+    sizes[n] = min(side, shape[n])
+    lanes[n] = min(warp_size, max(1, shape[n] // sizes[n]), 8)
+    lanes[m] = warp_size // lanes[n]
+    warps[m] = num_warps
+    order = tuple(reversed(range(rank)))
+    accumulator = blocked(shape, sizes, lanes, warps, order)
+    names = axis_names(rank)
+    a = _along_k(accumulator, names[n], names[n], k)
+    b = _along_k(accumulator, names[m], names[m], k)
+    return ProductPlan(accumulator, a.transpose_outputs(names), b.transpose_outputs(names))
 
 
-def _by_elements(puller: Puller, op: ops.Dot, plan: ProductShape) -> list[str]:
-    """Sum up along k in the type of the accumulator."""
+def _along_k(accumulator: LinearLayout, axis: str, name: str, k: int) -> LinearLayout:
+    """An operand: all of k in the registers of each thread, the other axes as in the result."""
+    return LinearLayout.identity(k, "register", name) * accumulator.remove_output(axis)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def multiply_elements(puller: Puller, op: ops.Dot, plan: ProductPlan) -> list[str]:
+    """Sum up along k in the type of the accumulator; return the elements of its registers."""
     wide = llvm_type(op.acc.type.element)
     sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
     places = [plan.accumulator(register=r).values() for r in range(len(sums))]

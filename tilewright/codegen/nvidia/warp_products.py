@@ -13,9 +13,9 @@ from tilewright import ops
 from tilewright.codegen.code import Code, dtype, llvm_type
 from tilewright.codegen.gpu.fragments import Corner, instruction_tiles, packed
 from tilewright.codegen.gpu.pairs import Pairs
-from tilewright.codegen.gpu.products import ProductShape, WholeTiles
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.threads import register_offset, thread_columns
+from tilewright.codegen.nvidia.product_plans import WarpProduct
 from tilewright.ir.core import Value
 
 __all__ = ["MatrixMachine", "multiply_by_warps"]
@@ -49,7 +49,7 @@ class MatrixMachine(Protocol):
 
 
 def multiply_by_warps(
-    puller: Puller, machine: MatrixMachine, op: ops.Dot, plan: ProductShape
+    puller: Puller, machine: MatrixMachine, op: ops.Dot, plan: WarpProduct
 ) -> list[str]:
     """Write a product and return the elements of the accumulator's registers."""
     sums = [e.text for e in puller.pull_all(op.acc, plan.accumulator)]
@@ -64,11 +64,6 @@ def multiply_by_warps(
     return product.sums
 
 
-def _whole(plan: ProductShape) -> WholeTiles:
-    assert plan.whole is not None  # this is no product of warpgroups
-    return plan.whole
-
-
 class _Product:
     """One product while it is being written."""
 
@@ -77,7 +72,7 @@ class _Product:
         puller: Puller,
         machine: MatrixMachine,
         op: ops.Dot,
-        plan: ProductShape,
+        plan: WarpProduct,
         sums: list[str],
     ) -> None:
         self.code, self.machine, self.plan = puller.code, machine, plan
@@ -85,7 +80,7 @@ class _Product:
         if plan.element.startswith("fp8"):
             names = (dtype(op.a.type.element).name, dtype(op.b.type.element).name)
         self.elements = names
-        whole = _whole(plan)
+        whole = plan.whole
         self.pieces = whole.pieces
         self.a = _Operand(puller, machine, op.a, plan, is_left=True)
         self.b = _Operand(puller, machine, op.b, plan, is_left=False)
@@ -150,12 +145,12 @@ class _Operand:
         puller: Puller,
         machine: MatrixMachine,
         value: Value,
-        plan: ProductShape,
+        plan: WarpProduct,
         *,
         is_left: bool,
     ) -> None:
         self.puller, self.machine, self.value, self.plan = puller, machine, value, plan
-        whole = _whole(plan)
+        whole = plan.whole
         self.pieces = whole.pieces
         self.held, self.whole = (plan.a, whole.a) if is_left else (plan.b, whole.b)
         self.k_axis = len(value.shape) - (1 if is_left else 2)
