@@ -160,7 +160,7 @@ def test_a_reader_that_goes_away(tmp_path):
 
 def test_there_must_be_a_file(capsys):
     assert main(["check", "nowhere.py"]) == 2
-    assert "there is no file nowhere.py" in capsys.readouterr().out
+    assert "there is no file nowhere.py" in capsys.readouterr().err
 
 
 def test_the_module_runs(tmp_path):

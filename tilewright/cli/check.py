@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     if not options.file.is_file():
-        print(f"tilewright check: there is no file {options.file}")
+        print(f"tilewright check: there is no file {options.file}", file=sys.stderr)
         return 2
     misplaced = [text for text in options.arguments if text.partition("=")[0] in options.own]
     if misplaced:
