@@ -123,35 +123,10 @@ def test_inverses(layout):
 
 
 @SETTINGS
-@given(SMALL, layouts(most=1))
-def test_quotients_of_products(a, b):
-    assert (a * b).divide_left(a).is_same_map(b)
-    assert (a * b).divide_right(b).is_same_map(a)
-
-
-@settings(deadline=None, max_examples=100)
-@given(layouts(("lane",), ("dim0",)), layouts(("lane",), ("dim0",), most=1))
-def test_quotients_exist_only_where_the_layout_is_a_product(layout, divisor):
-    low, size = divisor.input_size("lane"), divisor.output_size("dim0")
-    values = [layout(lane=lane)["dim0"] for lane in range(layout.input_size("lane"))]
-    fits = low <= len(values) and size <= layout.output_size("dim0")
-    small = [divisor(lane=lane)["dim0"] for lane in range(low)]
-    left = fits and all(
-        v % size == small[i % low] and v - small[i % low] == values[i - i % low]
-        for i, v in enumerate(values)
-    )
-    rest, top = len(values) // low, layout.output_size("dim0") // size
-    right = fits and all(
-        v // top == small[i // rest] and v % top == values[i % rest] for i, v in enumerate(values)
-    )
-    assert (layout.divide_left(divisor) is not None) == left
-    assert (layout.divide_right(divisor) is not None) == right
-
-
-@SETTINGS
 @given(layouts())
 def test_other_shapes_of_the_same_map(layout):
-    flat = layout.flatten_inputs("place").flatten_outputs("element")
+    flat = layout.reshape_inputs({"place": 1 << layout.input_bits})
+    flat = flat.reshape_outputs({"element": 1 << layout.output_bits})
     assert {p: flat(place=p)["element"] for p in range(1 << flat.input_bits)} == table(layout)
     inputs = {d.name: d.size for d in layout.inputs}
     outputs = {d.name: d.size for d in layout.outputs}
@@ -175,9 +150,6 @@ def test_parts(layout):
     part = layout.sublayout(("warp", "register"), ("dim1",))
     for place in places(part.inputs):
         assert part(**place) == {"dim1": layout(**place)["dim1"]}
-    assert layout.remove_input("lane").is_same_map(
-        layout.sublayout(("register", "warp"), ("dim0", "dim1"))
-    )
     assert layout.remove_output("dim0").is_same_map(
         layout.sublayout(("register", "lane", "warp"), ("dim1",))
     )

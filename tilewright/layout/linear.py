@@ -334,44 +334,6 @@ class LinearLayout:
             columns.append(place)
         return LinearLayout(self.inputs, other.inputs, tuple(columns))
 
-    def divide_left(self, divisor: LinearLayout) -> LinearLayout | None:
-        """Return q with `self == divisor * q`, or None if there is none.
-
-        The quotient keeps every dimension of `self`, those that become single included.
-        """
-        return self._divide(divisor, is_low=True)
-
-    def divide_right(self, divisor: LinearLayout) -> LinearLayout | None:
-        """Return q with `self == q * divisor`, or None if there is none."""
-        return self._divide(divisor, is_low=False)
-
-    def _divide(self, divisor: LinearLayout, *, is_low: bool) -> LinearLayout | None:
-        bases: dict[str, list[tuple[int, ...]]] = {}
-        for name, bits in self.inputs:
-            more = bits - len(divisor.columns_of(name))
-            own = [tuple(basis.values()) for basis in self.bases(name)]
-            bases[name] = own[bits - more :] if is_low else own[: max(more, 0)]
-        sizes = {d.name: d.size // divisor.output_size(d.name) for d in self.outputs}
-        if not all(sizes.values()):
-            return None
-        steps = [divisor.output_size(name) if is_low else 1 for name in sizes]
-        divided = {
-            name: [
-                tuple(x // step for x, step in zip(basis, steps, strict=True)) for basis in group
-            ]
-            for name, group in bases.items()
-        }
-        if any(
-            x >= size
-            for group in divided.values()
-            for basis in group
-            for x, size in zip(basis, sizes.values(), strict=True)
-        ):
-            return None
-        quotient = LinearLayout.from_bases(divided, sizes)
-        product = divisor * quotient if is_low else quotient * divisor
-        return quotient if product.is_same_map(self) else None
-
     # -- other shapes of the same map -------------------------------------------------------------
 
     def reshape_inputs(self, sizes: Mapping[str, int]) -> LinearLayout:
@@ -392,14 +354,6 @@ class LinearLayout:
         if _bits(outputs) != self.output_bits:
             raise ValueError(f"{dict(sizes)} has another number of elements than {self.outputs}")
         return LinearLayout(self.inputs, outputs, self.columns)
-
-    def flatten_inputs(self, name: str) -> LinearLayout:
-        """Return the layout with all inputs joined into one."""
-        return self.reshape_inputs({name: 1 << self.input_bits})
-
-    def flatten_outputs(self, name: str) -> LinearLayout:
-        """Return the layout with all outputs joined into one."""
-        return self.reshape_outputs({name: 1 << self.output_bits})
 
     def transpose_inputs(self, names: Sequence[str]) -> LinearLayout:
         """Return the layout with its inputs in another order."""
@@ -429,10 +383,6 @@ class LinearLayout:
         )
         dimensions = tuple(Dimension(name, log2(self.input_size(name))) for name in inputs)
         return LinearLayout(dimensions, kept, columns)
-
-    def remove_input(self, name: str) -> LinearLayout:
-        """Return the layout at index 0 of an input."""
-        return self.sublayout([n for n in self.input_names if n != name], self.output_names)
 
     def remove_output(self, name: str) -> LinearLayout:
         """Return the layout without a coordinate: the tile with that axis reduced to one."""
