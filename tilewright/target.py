@@ -8,6 +8,8 @@ from typing import NamedTuple
 __all__ = [
     "AMX_FEATURES",
     "CPU_BY_FEATURES",
+    "NVIDIA_CAPABILITIES",
+    "NVIDIA_TARGETS",
     "Host",
     "NvidiaTarget",
     "nvidia_target",
@@ -82,8 +84,8 @@ class NvidiaTarget(NamedTuple):
 
     `architecture` is its name for LLVM and ptxas, `ptx_feature` the version of PTX that LLVM is
     asked for. `shared_bytes` is how much shared memory a block may have. `product_types` are the
-    types that `mma.sync` multiplies. `has_stmatrix` and the like
-    say what instructions there are.
+    types that `mma.sync` multiplies. `has_stmatrix` and the like say what instructions there are.
+    `most_warps` is the number of warps that a multiprocessor runs at once.
     """
 
     architecture: str
@@ -95,6 +97,7 @@ class NvidiaTarget(NamedTuple):
     has_wgmma: bool = False
     has_tma: bool = False
     has_vector_atomics: bool = False
+    most_warps: int = 64
     warp_size: int = 32
     max_registers: int = 255
 
@@ -117,10 +120,10 @@ _KIB = 1024
 # The shared memory of a block is a multiprocessor's less the kilobyte that the driver keeps
 # (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
-    NvidiaTarget("sm_75", (7, 5), "+ptx83", 64 * _KIB, _TURING_PRODUCTS),
+    NvidiaTarget("sm_75", (7, 5), "+ptx83", 64 * _KIB, _TURING_PRODUCTS, most_warps=32),
     NvidiaTarget("sm_80", (8, 0), "+ptx83", 163 * _KIB, _AMPERE_PRODUCTS),
-    NvidiaTarget("sm_86", (8, 6), "+ptx83", 99 * _KIB, _AMPERE_PRODUCTS),
-    NvidiaTarget("sm_89", (8, 9), "+ptx84", 99 * _KIB, _ADA_PRODUCTS),
+    NvidiaTarget("sm_86", (8, 6), "+ptx83", 99 * _KIB, _AMPERE_PRODUCTS, most_warps=48),
+    NvidiaTarget("sm_89", (8, 9), "+ptx84", 99 * _KIB, _ADA_PRODUCTS, most_warps=48),
     NvidiaTarget(
         "sm_90a", (9, 0), "+ptx84", 227 * _KIB, _ADA_PRODUCTS,
         has_stmatrix=True, has_wgmma=True, has_tma=True, has_vector_atomics=True,
@@ -131,13 +134,14 @@ NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
     ),
     NvidiaTarget(
         "sm_120a", (12, 0), "+ptx88", 99 * _KIB, _ADA_PRODUCTS,
-        has_stmatrix=True, has_tma=True, has_vector_atomics=True,
+        has_stmatrix=True, has_tma=True, has_vector_atomics=True, most_warps=48,
     ),
 )  # fmt: skip
+NVIDIA_CAPABILITIES = "7.5, 8.0 to 8.9, 9.0, 10.0 and 12.0"  # of all these, for messages
 
 
 def nvidia_target(major: int, minor: int) -> NvidiaTarget | None:
-    """Return the best target for a GPU of this compute capability, None for one that is too old.
+    """Return the best target for a GPU of this compute capability, None where there is none.
 
     Later minor versions run what earlier ones do, except for what is special to an architecture.
     """

@@ -163,8 +163,10 @@ def test_wrong_targets_and_options():
         compile("twice", CPU)
     with pytest.raises(Unsupported, match="there is no backend 'hip'"):
         compile(source(), GPUTarget("hip", "gfx942", 64))
-    with pytest.raises(Unsupported, match="no target for compute capability 70"):
-        compile(source(), GPUTarget("cuda", 70, 32))
+    for other in (70, 103, 121):
+        with pytest.raises(Unsupported, match=f"no target for compute capability {other}") as said:
+            compile(source(), GPUTarget("cuda", other, 32))
+        assert "7.5, 8.0 to 8.9, 9.0, 10.0 and 12.0" in str(said.value)
 
 
 def test_the_disk_cache_is_asked_first(monkeypatch):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.errors import Unsupported
 from tilewright.runtime.gpu_target import GpuTarget
-from tilewright.target import nvidia_target
+from tilewright.target import NVIDIA_CAPABILITIES, nvidia_target
 
 __all__ = ["GPUTarget"]
 
-_FIRST = "7.5 and later are supported"
+_SUPPORTED = f"those with {NVIDIA_CAPABILITIES} are supported"
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,7 @@ class GPUTarget:
         number = int(str(self.arch).removeprefix("sm_").rstrip("af"))
         architecture = nvidia_target(*divmod(number, 10))
         if architecture is None:
-            raise Unsupported(f"there is no target for compute capability {self.arch}", hint=_FIRST)
+            raise Unsupported(
+                f"there is no target for compute capability {self.arch}", hint=_SUPPORTED
+            )
         return GpuTarget(architecture, options)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.runtime import history
 from tilewright.runtime.cuda_errors import INVALID_CODE, describe
-from tilewright.target import NvidiaTarget, nvidia_target
+from tilewright.target import NVIDIA_CAPABILITIES, NvidiaTarget, nvidia_target
 
 __all__ = [
     "Device",
@@ -207,7 +207,7 @@ class Event:
 
 
 def device(number: int) -> Device:
-    """Return a GPU; raise `Unsupported` for one that is too old."""
+    """Return a GPU; raise `Unsupported` for one that has no target."""
     found = _State.devices.get(number)
     if found is None:
         with _State.lock:
@@ -249,7 +249,7 @@ def _open(number: int) -> Device:
     if target is None:
         raise Unsupported(
             f"GPU {number} has compute capability {major}.{minor}",
-            hint="7.5 and later are supported",
+            hint=f"those with {NVIDIA_CAPABILITIES} are supported",
         )
     # Kept until the process ends.
     driver().call("cuDevicePrimaryCtxRetain", byref(context), handle, doing=doing)

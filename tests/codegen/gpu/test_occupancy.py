@@ -30,10 +30,10 @@ class Assembler:
         return self.answers[len(self.asked) - 1]
 
 
-def chosen(assembler, *, num_warps=8, shared_bytes=0, ptx=".minnctapersm 1"):
+def chosen(assembler, *, num_warps=8, shared_bytes=0, ptx=".minnctapersm 1", target=HOPPER):
     """The name of the machine code that is kept, and the texts that were assembled."""
     kernel = PtxKernel(ptx, "", "kernel", shared_bytes, num_warps)
-    return assemble_for_more_blocks(kernel, HOPPER, assembler).cubin, assembler.asked
+    return assemble_for_more_blocks(kernel, target, assembler).cubin, assembler.asked
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,15 @@ def test_both_blocks_need_shared_memory():
     half = (228 << 10) // 2 - (1 << 10)
     assert chosen(Assembler(136), shared_bytes=half)[0] == b"more"
     assert chosen(Assembler(136), shared_bytes=half + 1) == (b"one", [".minnctapersm 1"])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "code"), [("sm_80", b"more"), ("sm_89", b"one"), ("sm_120a", b"one")]
+)
+def test_a_multiprocessor_has_room_for_the_warps_of_all_blocks(architecture, code):
+    assembler = Assembler(36)  # 48 warps of three blocks: a fourth would make 64
+    target = harness.ARCHITECTURES[architecture]
+    assert chosen(assembler, num_warps=16, target=target)[0] == code
 
 
 def test_who_gives_maxnreg_gets_what_they_ask_for():

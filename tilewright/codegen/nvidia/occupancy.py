@@ -20,7 +20,6 @@ _ONE_BLOCK = ".minnctapersm 1"  # what `generate` writes where `maxnreg` is not 
 # A multiprocessor has four parts, and each the registers of its own warps. They are given out in
 # eights to all threads of a warp ("Occupancy" in the CUDA C++ Best Practices Guide).
 _PARTS, _PART_REGISTERS, _UNIT = 4, 16 << 10, 8
-_MOST_WARPS = 64
 _DRIVER_BYTES = 1 << 10  # of shared memory, of each block
 _NEAR = 9 / 8  # further from the step, ptxas has to spill
 
@@ -52,7 +51,7 @@ def assemble_for_more_blocks(
     warps = kernel.num_warps
     blocks = _blocks(made.registers, warps, target) + 1
     shared = blocks * (kernel.shared_bytes + _DRIVER_BYTES)
-    if shared > target.shared_bytes + _DRIVER_BYTES or blocks * warps > _MOST_WARPS:
+    if shared > target.shared_bytes + _DRIVER_BYTES or blocks * warps > target.most_warps:
         return made
     most = _most_registers(blocks, warps, target)
     if made.registers > most * _NEAR:
