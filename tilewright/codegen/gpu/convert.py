@@ -44,8 +44,8 @@ def _plan(
         target,
         moved_bits(element),
         scratch_bytes=writer.machine.scratch_limit,
-        stmatrix=writer.machine.has_stmatrix,
-        ldmatrix=writer.machine.has_ldmatrix,
+        stmatrix=writer.machine.has_matrix_stores,
+        ldmatrix=writer.machine.has_matrix_loads,
     )
 
 

@@ -13,13 +13,15 @@ class GpuMachine(Protocol):
 
     `shared_limit` is the shared memory of a block, `scratch_limit` how much of it a tile takes
     that is moved between threads.
+    The flags say whether a warp moves matrices to and from there together. `pair_types` are the
+    types of which there is arithmetic on two numbers in a word.
     """
 
     warp_size: int
     shared_limit: int
     scratch_limit: int
-    has_stmatrix: bool
-    has_ldmatrix: bool
+    has_matrix_stores: bool
+    has_matrix_loads: bool
     pair_types: frozenset[str]
 
     def thread_number(self) -> str:

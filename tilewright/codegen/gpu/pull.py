@@ -129,7 +129,7 @@ class Puller:
         self, value: Value, tile: SharedTile, layout: LinearLayout, register: int
     ) -> Element:
         """Load the registers of one move, of which one is asked for."""
-        access = tile.memory.access(layout, ldmatrix=self.machine.has_ldmatrix)
+        access = tile.memory.access(layout, by_matrices=self.machine.has_matrix_loads)
         move = next(move for move in access.moves if register in move.registers)
         area = SharedArea(self, tile.start, tile.memory.element_bits)
         texts = area.load(access, move)

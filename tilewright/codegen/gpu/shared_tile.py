@@ -70,9 +70,9 @@ class TileMemory:
         layout = swapped.transpose_outputs(["dim0", "dim1"])
         return TileMemory(layout, self.element_bits, 1 - self.inner, self.swizzle)
 
-    def access(self, registers: LinearLayout, *, ldmatrix: bool) -> Access:
+    def access(self, registers: LinearLayout, *, by_matrices: bool) -> Access:
         """Return how registers of a layout are loaded from it."""
-        return plan_access(registers, self.layout, self.element_bits, matrix=ldmatrix)
+        return plan_access(registers, self.layout, self.element_bits, matrix=by_matrices)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def put_in_shared(
     bits = memory.element_bits
     raw = [to_words(writer.code, [text], element, bits)[0] for text in texts]
     stores = plan_access(
-        source, memory.layout, bits, is_store=True, matrix=writer.machine.has_stmatrix
+        source, memory.layout, bits, is_store=True, matrix=writer.machine.has_matrix_stores
     )
     free = source.free_masks()
     area = SharedArea(writer, tile.start, bits)

@@ -40,8 +40,8 @@ class PtxMachine(
         self.code, self.target = code, target
         self.warp_size = target.warp_size
         self.shared_limit, self.scratch_limit = target.shared_bytes, scratch_limit
-        self.has_stmatrix = target.has_stmatrix
-        self.has_ldmatrix = True
+        self.has_matrix_stores = target.has_stmatrix
+        self.has_matrix_loads = True  # from sm_75 on
         self.has_copies = target.compute_capability >= (8, 0)
         self.pair_types = frozenset(_PAIRS if self.has_copies else {"fp16"})
 
