@@ -57,17 +57,21 @@ def test_a_damaged_entry_costs_a_compile(arrays, own_cache, damage):
 
 
 def test_options_drivers_and_architectures_have_entries_of_their_own(
-    arrays, fake_driver, own_cache, monkeypatch
+    arrays, fake_driver, own_cache, monkeypatch, tmp_path
 ):
     make_add()[2,](*arrays, BLOCK=64)
     make_add()[2,](*arrays, BLOCK=64, num_stages=4)
     fake_driver.version = 13010
     monkeypatch.setattr(cuda._State, "driver", cuda.Driver(fake_driver))
     make_add()[2,](*arrays, BLOCK=64)
+    (tmp_path / "version").write_text("NVRM version: another release of the same CUDA\n")
+    monkeypatch.setattr(cuda, "_BUILD", tmp_path / "version")
+    monkeypatch.setattr(cuda._State, "driver", cuda.Driver(fake_driver))
+    make_add()[2,](*arrays, BLOCK=64)
     fake_driver.capability = (8, 0)
     monkeypatch.setattr(cuda._State, "devices", {})
     assert make_add()[2,](*arrays, BLOCK=64).metadata.target == "sm_80"
-    assert len(entries(own_cache)) == 4
+    assert len(entries(own_cache)) == 5
 
 
 def test_another_ptxas_compiles_again(arrays, fake_driver, own_cache, monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tilewright.errors import LaunchError, Unsupported
@@ -42,11 +43,13 @@ _LOG_BYTES = 16 << 10
 _NAME_BYTES = 128
 _DEVICE_OF_POINTER = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _UNTIMED = 2  # CU_EVENT_DISABLE_TIMING
+_BUILD = Path("/proc/driver/nvidia/version")  # where the system has such files
 
 
 class Driver:
     """The driver's library, started.
 
+    `version` is that of CUDA; `build` also differs where another assembler may come with it.
     Raises `LaunchError`, `Unsupported` or `MemoryError` for what a call answers; `doing` says what
     it was for.
     """
@@ -57,6 +60,7 @@ class Driver:
         version = c_int()
         self.call("cuDriverGetVersion", byref(version), doing="starting the NVIDIA driver")
         self.version = version.value
+        self.build = f"{version.value};{_build()}"
 
     def call(self, function: str, *arguments: Any, doing: str) -> None:
         """Call a function; raise the error that its code stands for."""
@@ -109,6 +113,14 @@ def _library() -> ctypes.CDLL:
             f"the NVIDIA driver is not installed here: {error}",
             hint="kernels run on the CPU on arrays in its memory",
         ) from error
+
+
+def _build() -> str:
+    """What the driver's kernel module says of itself, if anything: the release of the driver."""
+    try:
+        return _BUILD.read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, ValueError):
+        return ""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,6 @@ class GpuTarget(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """A text that differs where generated code may differ: a part of cache keys."""
-        linker = "none" if self.gpu is None else driver().version
+        linker = "none" if self.gpu is None else driver().build
         assemblers = f"ptxas={assembler_version()};driver={linker}"
         return f"{self.architecture.fingerprint};{assemblers};{self.options}"
