@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 
+from tilewright.codegen.nvidia.assembler import SLOWER
 from tilewright.codegen.nvidia.compile import PtxKernel
 from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
 from tilewright.runtime.cuda import Device, Function, Module, link
 from tilewright.runtime.cuda_errors import CudaError
 
 __all__ = ["Linked", "linked"]
-
-# The assembler: registers are not handed over, matrix products are serialised, and the like.
-_SLOWER = re.compile(r"C75\d\d")
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def linked(gpu: Device, kernel: PtxKernel, name: str) -> Linked | None:
 
     def make(ptx: str) -> Linked:
         cubin, log = link(gpu, ptx, name)
-        return Linked(gpu, kernel, ptx, cubin, tuple(_SLOWER.findall(log)))
+        return Linked(gpu, kernel, ptx, cubin, tuple(SLOWER.findall(log)))
 
     try:
         made = assemble_for_more_blocks(kernel, gpu.target, make)

@@ -66,6 +66,10 @@ def test_a_multiprocessor_has_room_for_the_warps_of_all_blocks(architecture, cod
     assert chosen(assembler, num_warps=16, target=target)[0] == code
 
 
+def test_where_the_number_of_registers_is_not_known_nothing_is_tried():
+    assert chosen(Assembler(0)) == (b"one", [".minnctapersm 1"])
+
+
 def test_who_gives_maxnreg_gets_what_they_ask_for():
     assert chosen(Assembler(136), ptx=".maxnreg 136") == (b"one", [".maxnreg 136"])
 

@@ -46,8 +46,8 @@ def assemble_for_more_blocks(
     It is free if nothing more lies in local memory, and the assembler warns of nothing.
     """
     made = make(kernel.ptx)
-    if _ONE_BLOCK not in kernel.ptx or made.warnings:
-        return made
+    if _ONE_BLOCK not in kernel.ptx or made.warnings or not made.registers:
+        return made  # 0 where the assembler's words are not understood
     warps = kernel.num_warps
     blocks = _blocks(made.registers, warps, target) + 1
     shared = blocks * (kernel.shared_bytes + _DRIVER_BYTES)
