@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 __all__ = [
+    "cache_autotuning",
     "cache_directory",
     "debug_level",
     "device_debug",
@@ -70,8 +71,8 @@ def dump_directory() -> Path | None:
 
 
 def cache_directory() -> Path:
-    """`TILEWRIGHT_CACHE_DIR=DIR`: where compiled kernels are kept (`~/.cache/tilewright`)."""
-    text = os.environ.get("TILEWRIGHT_CACHE_DIR", "")
+    """`TILEWRIGHT_CACHE_DIR=DIR` (or `TRITON_...`): compiled kernels (`~/.cache/tilewright`)."""
+    text = os.environ.get("TILEWRIGHT_CACHE_DIR", "") or os.environ.get("TRITON_CACHE_DIR", "")
     if text:
         return Path(text)
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -87,6 +88,11 @@ def number_of_threads() -> int | None:
 def print_autotuning() -> bool:
     """`TILEWRIGHT_PRINT_AUTOTUNING=1`: one line for each tuned configuration (stderr)."""
     return _flag("TILEWRIGHT_PRINT_AUTOTUNING") or _flag("TRITON_PRINT_AUTOTUNING")
+
+
+def cache_autotuning() -> bool:
+    """`TILEWRIGHT_CACHE_AUTOTUNING=1` (or `TRITON_...`): results of tuning are kept on disk."""
+    return _flag("TILEWRIGHT_CACHE_AUTOTUNING") or _flag("TRITON_CACHE_AUTOTUNING")
 
 
 def libdevice_path() -> str:

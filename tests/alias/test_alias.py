@@ -295,12 +295,48 @@ def test_switches(installed, monkeypatch):
         switches.nothing = 1
 
 
-def test_hooks_are_not_set_and_cannot_be(installed):
-    hooks = installed.knobs.runtime
-    assert hooks.launch_enter_hook is None
-    hooks.launch_enter_hook = None
-    with pytest.raises(UnknownName, match=r"knobs\.runtime\.launch_exit_hook.*no such switch"):
-        hooks.launch_exit_hook = print
+def test_hooks_are_set_and_put_back(installed):
+    kept = installed.knobs.runtime
+
+    @installed.jit
+    def kernel(x_ptr):
+        tl.store(x_ptr, 1.0)
+
+    names = []
+    with kept.scope():
+        assert not kept.launch_enter_hook
+        kept.launch_enter_hook = lambda facts: names.append(facts.get()["name"])
+        kept.launch_exit_hook.add(lambda facts: names.append("end"))
+        kept.jit_cache_hook = lambda **told: names.append(told["fn"].name)
+        kernel[(1,)](np.zeros(1, np.float32))
+        kept.launch_enter_hook = None
+        kernel[(1,)](np.zeros(1, np.float32))
+    assert names[0].endswith("kernel")
+    assert names[1:] == ["kernel", "end", "end"]
+    kernel[(1,)](np.zeros(1, np.float32))
+    assert len(names) == 4
+    assert kept.jit_cache_hook is None
+
+
+def test_groups_without_a_switch_say_so(installed):
+    with pytest.raises(UnknownName, match=r"knobs\.compilation\.override`: .* no such switch"):
+        installed.knobs.compilation.override = True
+
+
+def test_variables_of_triton(installed, monkeypatch, tmp_path):
+    monkeypatch.delenv("TILEWRIGHT_CACHE_DIR", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_AUTOTUNING", "1")
+    assert installed.knobs.cache.dir == str(tmp_path)
+
+    @installed.jit
+    def kernel(x_ptr, STEP: tl.constexpr):
+        tl.store(x_ptr, STEP)
+
+    tuned = installed.autotune([installed.Config({"STEP": s}) for s in (1, 2)], key=[])(kernel)
+    assert tuned.cache_results
+    kernel[(1,)](np.zeros(1, np.float32), STEP=3)
+    assert list(tmp_path.glob("kernel-*"))
 
 
 def test_what_generators_of_kernels_ask_for(installed):

@@ -194,7 +194,7 @@ def test_hooks_are_called_around_a_launch():
     x, y = numbers(64)
     facts = kernel.launch_metadata((1, 1, 1), 0, x, y, 64, 64)
     hooks = [
-        lambda facts: called.append(("before", facts["name"])),
+        lambda facts: called.append(("before", facts.get()["name"])),
         lambda facts: called.append(("after", y[1])),
     ]
     kernel.run(1, 1, 1, 0, kernel.function, kernel.metadata, facts, *hooks, x, y, 64, 64)

@@ -12,35 +12,47 @@ from typing import Any
 
 from tilewright import env
 from tilewright.errors import UnknownName
+from tilewright.runtime.hooks import HookChain, hooks
 
-__all__ = ["autotuning", "cache", "nvidia", "runtime"]
+__all__ = [
+    "amd",
+    "autotuning",
+    "build",
+    "cache",
+    "compilation",
+    "language",
+    "nvidia",
+    "proton",
+    "redis",
+    "runtime",
+]
 
 
 class Group:
     """Switches by name, each with its variable and what reads it; `scope()` restores them.
 
-    Programs look whether Triton's hooks are set before they launch: they are None, and cannot be
-    set.
+    Hooks are those of `tilewright.runtime.hooks`. A chain takes a function, or None for none.
     """
 
     def __init__(
         self,
         name: str,
         switches: dict[str, tuple[str, Callable[[], Any]]],
-        hooks: frozenset[str] = frozenset(),
+        hook_names: tuple[str, ...] = (),
     ) -> None:
         vars(self)["_name"] = name
         vars(self)["_switches"] = switches
-        vars(self)["_hooks"] = hooks
+        vars(self)["_hook_names"] = hook_names
 
     def __dir__(self) -> list[str]:
-        return sorted([*self._switches, "scope"])
+        return sorted([*self._switches, *self._hook_names, "scope"])
 
     def __getattr__(self, name: str) -> Any:
-        return None if name in self._hooks else self._switch(name)[1]()
+        return getattr(hooks, name) if name in self._hook_names else self._switch(name)[1]()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._hooks and value is None:
+        if name in self._hook_names:
+            _set_hook(name, value)
             return
         variable, _ = self._switch(name)
         os.environ[variable] = str(int(value)) if isinstance(value, bool) else str(value)
@@ -50,8 +62,9 @@ class Group:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Put all switches of the group back at the end of a block."""
+        """Put all switches and hooks of the group back at the end of a block."""
         before = {variable: os.environ.get(variable) for variable, _ in self._switches.values()}
+        called = {name: _hook(name) for name in self._hook_names}
         try:
             yield
         finally:
@@ -60,18 +73,41 @@ class Group:
                     os.environ.pop(variable, None)
                 else:
                     os.environ[variable] = text
+            for name, hook in called.items():
+                _set_hook(name, hook)
 
     def _switch(self, name: str) -> tuple[str, Callable[[], Any]]:
         if name not in self._switches:
+            known = [*self._switches, *self._hook_names]
             raise UnknownName(
                 f"`triton.knobs.{self._name}.{name}`: Tilewright has no such switch",
-                hint=f"here there are {', '.join(f'`{switch}`' for switch in self._switches)}",
+                hint=f"there are {', '.join(f'`{n}`' for n in known)}" if known else "leave it out",
             )
         found: tuple[str, Callable[[], Any]] = self._switches[name]
         return found
 
 
-autotuning = Group("autotuning", {"print": ("TRITON_PRINT_AUTOTUNING", env.print_autotuning)})
+def _hook(name: str) -> Any:
+    found = getattr(hooks, name)
+    return found.calls if isinstance(found, HookChain) else found
+
+
+def _set_hook(name: str, value: Any) -> None:
+    chain = getattr(hooks, name)
+    if not isinstance(chain, HookChain):
+        setattr(hooks, name, value)
+    elif value is not chain:
+        calls = value.calls if isinstance(value, HookChain) else value
+        chain.replace(*(calls if isinstance(calls, tuple) else () if calls is None else (calls,)))
+
+
+autotuning = Group(
+    "autotuning",
+    {
+        "cache": ("TRITON_CACHE_AUTOTUNING", env.cache_autotuning),
+        "print": ("TRITON_PRINT_AUTOTUNING", env.print_autotuning),
+    },
+)
 cache = Group("cache", {"dir": ("TILEWRIGHT_CACHE_DIR", lambda: str(env.cache_directory()))})
 nvidia = Group("nvidia", {"libdevice_path": ("TRITON_LIBDEVICE_PATH", env.libdevice_path)})
 runtime = Group(
@@ -80,10 +116,9 @@ runtime = Group(
         "debug": ("TRITON_DEBUG", env.device_debug),
         "interpret": ("TRITON_INTERPRET", env.interpret),
     },
-    hooks=frozenset({"jit_post_compile_hook", "launch_enter_hook", "launch_exit_hook"}),
+    hook_names=tuple(vars(hooks)),
 )
-# Programs set it where they know of a file; nothing is linked to kernels here.
-nvidia = Group(
-    "nvidia",
-    {"libdevice_path": ("TRITON_LIBDEVICE_PATH", lambda: os.environ.get("TRITON_LIBDEVICE_PATH"))},
+# What Triton has switches for, and Tilewright has none.
+amd, build, compilation, language, proton, redis = (
+    Group(name, {}) for name in ("amd", "build", "compilation", "language", "proton", "redis")
 )

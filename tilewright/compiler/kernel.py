@@ -13,6 +13,7 @@ from tilewright.compiler.target import GPUTarget
 from tilewright.errors import LaunchError
 from tilewright.runtime import codes, cuda, gpu_code
 from tilewright.runtime.cache import Entry
+from tilewright.runtime.hooks import LazyDict, launch_facts
 from tilewright.runtime.metadata import make_metadata
 from tilewright.runtime.options import check_options
 from tilewright.runtime.request import Request
@@ -60,11 +61,9 @@ class CompiledSource:
         made = {"ptx": self.payload[:size].decode(), "cubin": self.payload[size:]}
         return {stage: code for stage, code in made.items() if code}
 
-    def launch_metadata(self, grid: Any, stream: int, *values: Any) -> dict[str, Any]:
+    def launch_metadata(self, grid: Any, stream: int, *values: Any) -> LazyDict:
         """Return what hooks around a launch are told."""
-        facts = {"name": self.name, "function": self.function, "stream": stream}
-        describe = getattr(self.src.fn, "launch_metadata", None)
-        return facts if describe is None else {**facts, **describe(grid, self.metadata, values)}
+        return launch_facts(self.src.fn, self.metadata, self.function, grid, stream, values)
 
     def _init_handles(self) -> None:
         """Load the code; under this name generators of kernels ask for it."""

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tilewright import env
 from tilewright.errors import LaunchError
 from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
@@ -73,7 +74,7 @@ class Autotuner(KernelInterface):
         self.use_cuda_graph = use_cuda_graph
         self.do_bench = _timer(do_bench, warmup, rep)
         self.use_cuda_graph = use_cuda_graph
-        self.cache_results = cache_results
+        self.cache_results = cache_results or env.cache_autotuning()
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
@@ -265,7 +266,7 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
         use_cuda_graph: Accepted; launches are timed by the GPU's own clock in any case.
         do_bench: `do_bench(launch, quantiles=...)` returns the quantiles of the time of `launch()`.
         cache_results: Keep the times on disk, an entry for each configuration, so that the next
-            process need not tune.
+            process need not tune; `TILEWRIGHT_CACHE_AUTOTUNING=1` says so for all.
         executor: Where to compile, several configurations at a time.
 
     >>> import tilewright, tilewright.language as tl

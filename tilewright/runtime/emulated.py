@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,11 @@ from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.hooks import LazyDict, launch_facts
 from tilewright.runtime.kernel_code import check_arguments
 from tilewright.runtime.metadata import make_metadata
 from tilewright.runtime.parameter_bytes import parameter_bytes
+from tilewright.runtime.remembered import forget_launchers
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ __all__ = [
     "emulate",
     "emulation_of_environment",
     "encode_for_emulator",
-    "remembers",
 ]
 
 
@@ -82,7 +82,6 @@ class Emulation:
 
 
 _active: list[Emulation] = []
-_remembering: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -128,9 +127,7 @@ def emulate(
         collects=collects,
         options=options or {},
     )
-    for kernel in _remembering:
-        kernel.recent = ()
-    _remembering.clear()
+    forget_launchers()
     _active.append(emulation)
     try:
         yield emulation
@@ -149,11 +146,6 @@ def emulation_of_environment() -> Emulation | None:
     if not name:
         return None
     return Emulation(_target_of_environment(name), races=True, launches=deque(maxlen=1))
-
-
-def remembers(kernel: Any) -> None:
-    """Note that a kernel launches without asking for the emulation, until there is another one."""
-    _remembering.add(kernel)
 
 
 def named_target(name: str) -> NvidiaTarget:
@@ -229,6 +221,11 @@ class EmulatedKernel:
             shared=self._ptx.shared_bytes,
             debug=self.request.debug,
         )
+
+    def launch_metadata(self, grid: Any, stream: int, *values: Any) -> LazyDict:
+        """Return what hooks around a launch are told; `function` is the name of the entry."""
+        described = self.request.function, self.metadata, self._ptx.symbol
+        return launch_facts(*described, grid, stream, values)
 
     @functools.cached_property
     def _assembled(self) -> assembler.Assembled | None:

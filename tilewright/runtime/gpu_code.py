@@ -62,6 +62,14 @@ class GpuCode(KernelCode):
         return f"GPU {self.gpu.number}"
 
     @property
+    def entry(self) -> int:
+        return self.function.address
+
+    @property
+    def stream(self) -> int:
+        return current_stream(self.gpu.number)
+
+    @property
     def function(self) -> Function:
         """The entry, loaded on the GPU."""
         return self._made[0]

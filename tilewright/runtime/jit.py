@@ -24,27 +24,39 @@ from tilewright.runtime.emulated import (
     Emulation,
     current_emulation,
     emulation_of_environment,
-    remembers,
 )
+from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interpreted import run_interpreted
 from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.runtime.options import check_options
 from tilewright.runtime.readable import ReadableErrors
+from tilewright.runtime.remembered import remembers
 from tilewright.runtime.report import tell
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tilewright.codegen.gpu import options as gpu_options
-    from tilewright.runtime import codes, cuda, gpu_target, host_copies, launch_function, request
+    from tilewright.runtime import (
+        codes,
+        compile_hooks,
+        cuda,
+        gpu_target,
+        host_copies,
+        launch_function,
+        request,
+        specialization_text,
+    )
 else:
     codes = Deferred("tilewright.runtime.codes")
+    compile_hooks = Deferred("tilewright.runtime.compile_hooks")
     cuda = Deferred("tilewright.runtime.cuda")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
     gpu_target = Deferred("tilewright.runtime.gpu_target")
     host_copies = Deferred("tilewright.runtime.host_copies")
     launch_function = Deferred("tilewright.runtime.launch_function")
     request = Deferred("tilewright.runtime.request")
+    specialization_text = Deferred("tilewright.runtime.specialization_text")
 
 __all__ = ["JITFunction", "jit"]
 
@@ -117,7 +129,8 @@ class JITFunction(KernelFunction, KernelInterface):
         """Compile without launching and return the `CompiledKernel`.
 
         A dtype (of the language, NumPy or PyTorch) stands for an aligned array of that type, as a
-        `MockTensor` does. Returns None where kernels are interpreted.
+        `MockTensor` does. Returns None where kernels are interpreted, and where `jit_cache_hook`
+        refuses to have one compiled.
         """
         values, options = self.binder.bind(*args, **kwargs)
         self._check_call(values, options)
@@ -125,12 +138,25 @@ class JITFunction(KernelFunction, KernelInterface):
             return None
         arguments = list(map(_without_memory, self.params, values))
         if self.emulation is not None:
-            return self._emulated_kernel(arguments, options, self.emulation)
-        return self._kernel(arguments, options)
+            return self._emulated_kernel(arguments, options, self.emulation, is_warmup=True)
+        return self._kernel(arguments, options, is_warmup=True)
+
+    def preload(self, specialization_data: str) -> Any:
+        """Compile for what `jit_post_compile_hook` was told as `specialization_data`.
+
+        A launch on such arguments finds the kernel then; it is returned.
+
+        Raises `LaunchError` where the text is of another kernel.
+        """
+        gpu, known, options = specialization_text.read_specialization_data(
+            self, specialization_data
+        )
+        arguments = [Argument(name, specialization, 0) for name, specialization in known.items()]
+        return self._kernel_on(gpu, arguments, options)
 
     def begin_compile(
         self, executor: Executor, *args: Any, **kwargs: Any
-    ) -> Callable[[], codes.Compiled]:
+    ) -> Callable[[], codes.Compiled | None]:
         """Start compiling for the arguments of a call; return a function that waits for the kernel.
 
         The executor runs LLVM, on text: it may be one of threads, processes or other machines.
@@ -207,19 +233,22 @@ class JITFunction(KernelFunction, KernelInterface):
         self._check_call(values, options)
         for hook in self._hooks:
             hook(*values, **options)
+        if self.emulation is not None and not self.is_interpreted:
+            return self._emulate(grid, values, options, self.emulation)
         arguments = list(map(specialize, self.params, values))
         if self.is_interpreted:
             return self._interpret(grid, arguments, options)
-        if self.emulation is not None:
-            return self._emulate(grid, arguments, options, self.emulation)
         kernel = self._kernel(arguments, options)
+        if kernel is None:
+            return None
         if self._is_reported:
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on {kernel.code.place}")
         launcher = kernel.code.launcher
-        if launcher is not None and launcher(*grid, *values) is not NotImplemented:
-            self._remember(launcher, kernel)
-        else:
-            codes.run_code(kernel.code, grid, arguments)
+        with self._hooks_around(kernel, kernel.code.stream, grid, values):
+            if launcher is not None and launcher(*grid, *values) is not NotImplemented:
+                self._remember(launcher, kernel)
+            else:
+                codes.run_code(kernel.code, grid, arguments)
         if self._is_reported:
             kernel.code.wait()
         return kernel
@@ -232,21 +261,29 @@ class JITFunction(KernelFunction, KernelInterface):
     def _emulate(
         self,
         grid: Extents,
-        arguments: list[Argument],
+        values: tuple[Any, ...],
         options: dict[str, Any],
         emulation: Emulation,
-    ) -> EmulatedKernel:
+    ) -> EmulatedKernel | None:
+        arguments = list(map(specialize, self.params, values))
         kernel = self._emulated_kernel(arguments, options, emulation)
+        if kernel is None:
+            return None
         if self._is_reported:
             name = emulation.target.architecture
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on an emulated {name}")
-        with self._on_host(arguments) as here:
+        with self._hooks_around(kernel, 0, grid, values), self._on_host(arguments) as here:
             kernel.run(grid, here, emulation)
         return kernel
 
     def _emulated_kernel(
-        self, arguments: list[Argument], options: dict[str, Any], emulation: Emulation
-    ) -> EmulatedKernel:
+        self,
+        arguments: list[Argument],
+        options: dict[str, Any],
+        emulation: Emulation,
+        *,
+        is_warmup: bool = False,
+    ) -> EmulatedKernel | None:
         options = {**options, **emulation.options}
         chosen = gpu_options.GpuOptions.among(options)
         others = sorted((k, v) for k, v in options.items() if k != "extern_libs")
@@ -254,9 +291,12 @@ class JITFunction(KernelFunction, KernelInterface):
         with self._lock:
             kernel = self._emulated_kernels.get(key)
             if kernel is None:
+                if compile_hooks.is_refused(self, arguments, options, is_warmup=is_warmup):
+                    return None
                 asked = self._request(None, arguments, options)
                 kernel = EmulatedKernel(asked, emulation.target, options)
                 self._emulated_kernels[key] = kernel
+                compile_hooks.tell_compiled(self, arguments, options, is_warmup=is_warmup)
         return kernel
 
     def interpret(self, grid: Extents, values: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -283,6 +323,11 @@ class JITFunction(KernelFunction, KernelInterface):
             with host_copies.on_host(arguments) as copied:
                 yield copied
 
+    def _hooks_around(
+        self, kernel: Any, stream: int, grid: Extents, values: tuple[Any, ...]
+    ) -> contextlib.AbstractContextManager[None]:
+        return hooks.around_launch(lambda: kernel.launch_metadata(grid, stream, *values))
+
     def _check_call(self, values: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options:
             try:
@@ -307,12 +352,30 @@ class JITFunction(KernelFunction, KernelInterface):
         arguments: list[Argument],
         options: dict[str, Any],
         compile_: Callable[[], codes.Code] | None = None,
-    ) -> codes.Compiled:
+        *,
+        is_warmup: bool = False,
+    ) -> codes.Compiled | None:
+        """Return the kernel for a call; None where `jit_cache_hook` refuses to have it compiled."""
         gpu = gpu_of(self.name, arguments)
-        key = self._key(gpu, arguments, options)
-        kernel = self._known(key, options)
+        kernel = self._known(self._key(gpu, arguments, options), options)
         if kernel is not None:
             return kernel
+        if not hooks.surround_compiling:
+            return self._kernel_on(gpu, arguments, options, compile_)
+        if compile_hooks.is_refused(self, arguments, options, is_warmup=is_warmup):
+            return None
+        kernel = self._kernel_on(gpu, arguments, options, compile_)
+        compile_hooks.tell_compiled(self, arguments, options, is_warmup=is_warmup)
+        return kernel
+
+    def _kernel_on(
+        self,
+        gpu: int | None,
+        arguments: list[Argument],
+        options: dict[str, Any],
+        compile_: Callable[[], codes.Code] | None = None,
+    ) -> codes.Compiled:
+        key = self._key(gpu, arguments, options)
         with self._lock:
             compiling = self._compiling.setdefault(key, threading.RLock())
         with compiling:
@@ -364,7 +427,7 @@ class JITFunction(KernelFunction, KernelInterface):
         )
 
     def _remember(self, launcher: Callable[..., object], kernel: codes.Compiled) -> None:
-        if self._hooks or self._is_reported:
+        if self._hooks or self._is_reported or hooks.surround_launches:
             return
         remembers(self)
         others = [entry for entry in self.recent if entry[2] is not kernel]
@@ -448,8 +511,8 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     `noinline` keeps a called function apart, `version` is part of what identifies the kernel in
     the disk cache, and `source` is its text where Python keeps none (`exec`, some prompts).
     `strict` makes what Triton does not have an error (`TILEWRIGHT_STRICT=1` does so everywhere).
-    `repr` and `launch_metadata` are accepted for kernels that have them; what generates kernels
-    asks them.
+    `launch_metadata(grid, metadata, arguments)` returns what else hooks around a launch are told,
+    and `repr` is accepted for kernels that have it; what generates kernels asks it.
 
     >>> import numpy as np, tilewright, tilewright.language as tl
     >>> @tilewright.jit

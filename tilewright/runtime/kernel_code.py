@@ -41,6 +41,16 @@ class KernelCode(ABC):
     def place(self) -> str:
         """Where it runs, in words."""
 
+    @property
+    @abstractmethod
+    def entry(self) -> int:
+        """The function: its address, or the handle of the GPU's driver."""
+
+    @property
+    @abstractmethod
+    def stream(self) -> int:
+        """The current stream of a GPU; 0 on the CPU."""
+
     @abstractmethod
     def wait(self) -> None:
         """Wait until all launches have ended."""

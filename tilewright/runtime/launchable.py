@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tilewright.runtime.dispatch import extents
+from tilewright.runtime.hooks import LazyDict, hooks, launch_facts
 from tilewright.runtime.kernel_code import KernelCode
 from tilewright.runtime.metadata import make_metadata
 
@@ -23,7 +25,18 @@ class LaunchableKernel(ABC):
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """Return a function that launches this very kernel on all arguments, by position."""
         sizes = extents(grid)
-        return lambda *values: self._code.launch(sizes, values)
+
+        def launch(*values: Any) -> None:
+            describe = partial(self.launch_metadata, sizes, self._code.stream, *values)
+            with hooks.around_launch(describe):
+                self._code.launch(sizes, values)
+
+        return launch
+
+    def launch_metadata(self, grid: Any, stream: int, *values: Any) -> LazyDict:
+        """Return what hooks around a launch are told."""
+        described = self._code.request.function, self.metadata, self._code.entry
+        return launch_facts(*described, grid, stream, values)
 
     @property
     def name(self) -> str:

@@ -79,6 +79,14 @@ class MachineCode(KernelCode):
     def place(self) -> str:
         return "the CPU"
 
+    @property
+    def entry(self) -> int:
+        return self._made[0].address(self.symbol)
+
+    @property
+    def stream(self) -> int:
+        return 0
+
     def wait(self) -> None:
         """Launches have ended when they return."""
 

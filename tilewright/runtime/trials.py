@@ -199,7 +199,7 @@ class Trials:
             with self._trial(config):
                 self.call.set_blocks(config)
                 kwargs = {**self.call.kwargs, **config.all_kwargs()}
-                kernels[config] = self.fn.warmup(*self.call.args, grid=None, **kwargs)
+                kernels[config] = _made(self.fn.warmup(*self.call.args, grid=None, **kwargs))
         return kernels
 
     def _compiled_on(self, executor: Executor, configs: Sequence[Config]) -> dict[Config, Any]:
@@ -212,7 +212,7 @@ class Trials:
                 started[config] = self.fn.begin_compile(executor, *self.call.args, **kwargs)
         for config, finish in started.items():
             with self._trial(config):
-                kernels[config] = finish()
+                kernels[config] = _made(finish())
         return kernels
 
     def _twin(self, config: Config, kernels: Mapping[Config, Any]) -> Config | None:
@@ -279,6 +279,12 @@ class Trials:
         name = self._entry_name(config)
         if name is not None and times is not None:
             cache.write_entry(name, {"config": str(config), "milliseconds": times})
+
+
+def _made(kernel: Any) -> Any:
+    if kernel is None:
+        raise Unsupported("`jit_cache_hook` refuses to have it compiled")
+    return kernel
 
 
 def _gpus(value: Any) -> Iterator[int]:

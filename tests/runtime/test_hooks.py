@@ -1,0 +1,205 @@
+"""Hooks around launches and compiling: when they are called, and what they are told."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.runtime import gpu_kernels
+from tilewright import LaunchError, jit
+from tilewright.runtime.hooks import HookChain, hooks
+from tilewright.tools.tensor_descriptor import TensorDescriptor
+
+
+def told_of_launches(grid, metadata, arguments):
+    return {"programs": grid, "warps": metadata.num_warps, "n": arguments["n"]}
+
+
+def make_add():
+    @jit(launch_metadata=told_of_launches)
+    def add(x_ptr, n, STEP: tl.constexpr):
+        i = tl.program_id(0)
+        if i < n:
+            tl.store(x_ptr + i, tl.load(x_ptr + i) + STEP)
+
+    return add
+
+
+@pytest.fixture
+def calls():
+    """What the hooks around launches are told; taken off again behind the test."""
+    seen = []
+    enter, leave = (lambda facts: seen.append(("enter", facts.get()))), seen.append
+    hooks.launch_enter_hook.add(enter)
+    hooks.launch_exit_hook.add(leave)
+    yield seen
+    hooks.launch_enter_hook.remove(enter)
+    hooks.launch_exit_hook.remove(leave)
+
+
+@pytest.fixture
+def compiles(monkeypatch):
+    """What the hooks around compiling are told."""
+    seen = []
+    monkeypatch.setattr(hooks, "jit_cache_hook", lambda **told: seen.append(("before", told)))
+    monkeypatch.setattr(hooks, "jit_post_compile_hook", lambda **t: seen.append(("after", t)))
+    return seen
+
+
+def test_chains():
+    seen = []
+    for chain in (HookChain(), HookChain(reversed=True)):
+        first, second = (lambda x: seen.append((1, x))), (lambda x: seen.append((2, x)))
+        assert not chain
+        chain.add(first)
+        chain.add(second)
+        chain.add(first)
+        chain("x")
+        chain.remove(second)
+        chain.remove(second)
+        chain("y")
+        assert chain.calls == (first,)
+    assert seen == [(1, "x"), (2, "x"), (1, "y"), (2, "x"), (1, "x"), (1, "y")]
+
+
+def test_every_launch_comes_past_them(calls):
+    add, x = make_add(), np.zeros(4, np.float32)
+    for _ in range(3):
+        compiled = add[(4,)](x, 4, STEP=1, num_warps=2)
+    compiled[(4,)](x, 4, 1)
+    assert x.tolist() == [4] * 4
+    assert [call[0] for call in calls[::2]] == ["enter"] * 4
+    for (_, told), facts in zip(calls[::2], calls[1::2], strict=True):
+        assert facts.get() == told
+        assert {"name": "add", "stream": 0, "programs": (4, 1, 1), "warps": 2, "n": 4}.items() <= (
+            told.items()
+        )
+        assert told["function"]
+
+
+def test_kernels_launched_before_come_past_them_too():
+    add, x, seen = make_add(), np.zeros(4, np.float32), []
+    for _ in range(2):
+        add[(4,)](x, 4, STEP=1)
+    assert add.recent
+    hooks.launch_enter_hook.add(seen.append)
+    try:
+        add[(4,)](x, 4, STEP=1)
+    finally:
+        hooks.launch_enter_hook.remove(seen.append)
+    add[(4,)](x, 4, STEP=1)
+    assert len(seen) == 1
+    assert x.tolist() == [4] * 4
+
+
+def test_what_is_put_off_is_not_computed():
+    described = []
+
+    @jit(launch_metadata=lambda *facts: described.append(facts) or {})
+    def clear(x_ptr):
+        tl.store(x_ptr, 0.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hooks.launch_exit_hook, "calls", (lambda facts: facts.data,))
+        clear[(1,)](np.ones(1, np.float32))
+    assert not described
+
+
+def test_an_emulated_gpu(calls, compiles):
+    add, x = make_add(), np.zeros(4, np.float32)
+    with tw.emulate("sm_80"):
+        add[(4,)](x, 4, STEP=1)
+        add[(4,)](x, 4, STEP=1)
+    assert x.tolist() == [2] * 4
+    assert [kind for kind, _ in compiles] == ["before", "after"]
+    assert len(calls) == 4
+    assert calls[0][1]["name"] == "add"
+
+
+def test_a_gpu(calls, compiles, arrays):
+    add = gpu_kernels.make_add()
+    add[(1,)](*arrays, 128)
+    compiled = add[(1,)](*arrays, 128)
+    told = calls[0][1]
+    assert told["function"] == compiled.code.function.address
+    assert len(calls) == 4
+    assert [kind for kind, _ in compiles] == ["before", "after"]
+
+
+def test_what_is_told_around_compiling(compiles):
+    add, x = make_add(), np.zeros(4, np.float32)
+    add.warmup(x, 4, STEP=1, grid=None, num_warps=8)
+    add[(4,)](x, 4, STEP=1, num_warps=8)
+    add[(4,)](x, 4, STEP=2)
+    assert [kind for kind, _ in compiles] == ["before", "after"] * 2
+    told = compiles[0][1]
+    assert set(told) == {
+        *("key", "repr", "fn", "compile", "is_manual_warmup", "already_compiled"),
+    }
+    assert (told["fn"].jit_function, told["fn"].module) == (add, __name__)
+    assert (told["is_manual_warmup"], compiles[2][1]["is_manual_warmup"]) == (True, False)
+    facts = told["compile"]
+    assert facts["signature"] == {"x_ptr": "*fp32", "n": "i32", "STEP": "constexpr"}
+    assert facts["constants"] == {(2,): 1}
+    assert facts["configs"] == [{(0,): [["tt.divisibility", 16]]}]
+    assert (facts["num_warps"], facts["num_stages"], facts["is_warmup"]) == (8, 3, True)
+    assert told["key"] != compiles[2][1]["key"]
+    assert "num_warps=8" in told["repr"]
+    assert "x_ptr: *fp32, n: i32" in told["repr"]
+
+
+def test_a_launch_is_left_out(monkeypatch):
+    add, x = make_add(), np.zeros(4, np.float32)
+    monkeypatch.setattr(hooks, "jit_cache_hook", lambda **told: True)
+    assert add[(4,)](x, 4, STEP=1) is None
+    assert add.warmup(x, 4, STEP=1, grid=None) is None
+    with tw.emulate("sm_80"):
+        assert add[(4,)](x, 4, STEP=1) is None
+    tuned = tw.autotune([tw.Config({"STEP": step}) for step in (1, 2)], key=[])(add)
+    with pytest.raises(LaunchError, match="`jit_cache_hook` refuses"):
+        tuned[(4,)](x, 4)
+    assert not x.any()
+    monkeypatch.setattr(hooks, "jit_cache_hook", None)
+    add[(4,)](x, 4, STEP=1)
+    assert x.tolist() == [1] * 4
+
+
+@jit
+def takes_all(x_ptr, d, pair, n, flag, scale, NAME: tl.constexpr, KIND: tl.constexpr):
+    tl.static_assert(NAME == "a")
+    tile = d.load([0, 0]).to(KIND)
+    tl.store(x_ptr, tl.sum(tile.reshape(64)).to(tl.float32) * scale + pair[0] + pair[1] + n)
+
+
+def test_preloading(compiles):
+    x, matrix = np.zeros(1, np.float32), np.ones((8, 8), np.float16)
+    arguments = x, TensorDescriptor(matrix, [8, 8], [8, 1], [8, 8]), (3, 1), 2**40, True, 0.5
+    launch = takes_all[(1,)]
+    launch(*arguments, "a", tl.float32, num_warps=2)
+    text = compiles[-1][1]["compile"]["specialization_data"]
+    fresh = jit(takes_all.fn)
+    compiled = fresh.preload(text)
+    assert fresh[(1,)](*arguments, "a", tl.float32, num_warps=2) is compiled
+    assert len(compiles) == 2
+    with pytest.raises(LaunchError, match=r"compiled for the kernel `.*takes_all`"):
+        make_add().preload(text)
+
+
+def test_preloading_on_a_gpu(compiles, arrays):
+    gpu_kernels.make_add()[(1,)](*arrays, 128)
+    fresh = gpu_kernels.make_add()
+    compiled = fresh.preload(compiles[-1][1]["compile"]["specialization_data"])
+    assert fresh[(1,)](*arrays, 128) is compiled
+
+
+def test_functions_have_no_text(compiles):
+    @jit
+    def one():
+        return 1.0
+
+    @jit
+    def store(x_ptr, f: tl.constexpr):
+        tl.store(x_ptr, f())
+
+    store[(1,)](np.zeros(1, np.float32), one)
+    assert compiles[-1][1]["compile"]["specialization_data"] is None

@@ -1,0 +1,103 @@
+"""What the hooks around compiling are told: `jit_cache_hook` and `jit_post_compile_hook`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.frontend.trace import Constant, Described, Runtime
+from tilewright.ir.types import PointerType
+from tilewright.runtime.arguments import Argument, gpu_of
+from tilewright.runtime.hooks import KernelInfo, hooks
+from tilewright.runtime.options import DEFAULTS
+from tilewright.runtime.specialization_text import specialization_data
+
+__all__ = ["is_refused", "tell_compiled"]
+
+Path = tuple[int, ...]
+
+# The options that have a name of their own among what hooks are told.
+_NAMED = (
+    "num_warps",
+    "num_ctas",
+    "num_stages",
+    "enable_fp_fusion",
+    "launch_cooperative_grid",
+    "extern_libs",
+)
+
+
+def is_refused(
+    kernel: Any, arguments: Sequence[Argument], options: Mapping[str, Any], *, is_warmup: bool
+) -> bool:
+    """Whether there is a `jit_cache_hook` that returns a true value for what is to be compiled."""
+    hook = hooks.jit_cache_hook
+    return hook is not None and bool(_call(hook, kernel, arguments, options, is_warmup=is_warmup))
+
+
+def tell_compiled(
+    kernel: Any, arguments: Sequence[Argument], options: Mapping[str, Any], *, is_warmup: bool
+) -> None:
+    """Call `jit_post_compile_hook` if it is set."""
+    hook = hooks.jit_post_compile_hook
+    if hook is not None:
+        _call(hook, kernel, arguments, options, is_warmup=is_warmup)
+
+
+def _call(
+    hook: Callable[..., Any],
+    kernel: Any,
+    arguments: Sequence[Argument],
+    options: Mapping[str, Any],
+    *,
+    is_warmup: bool,
+) -> Any:
+    chosen = {**DEFAULTS, **options}
+    known = {argument.name: argument.specialization for argument in arguments}
+    gpu = gpu_of(kernel.name, arguments)
+    keys = [argument.specialization.key for argument in arguments]
+    key = f"{keys}{dict(sorted(options.items()))}"
+    constants: dict[Path, Any] = {}
+    attributes: dict[Path, Any] = {}
+    signature = {}
+    for position, argument in enumerate(arguments):
+        traced = argument.specialization.traced
+        signature[argument.name] = _kind(traced, (position,), constants, attributes)
+    types = ", ".join(f"{name}: {kind}" for name, kind in signature.items())
+    settings = ", ".join(f"{name}={chosen[name]}" for name in _NAMED[:-1])
+    return hook(
+        key=key,
+        repr=f"{kernel.__qualname__}[{settings}]({types})",
+        fn=KernelInfo(kernel.__module__, kernel.__qualname__, kernel),
+        compile={
+            "key": key,
+            "signature": signature,
+            "device": gpu or 0,
+            "constants": constants,
+            **{name: chosen[name] for name in _NAMED},
+            "configs": [attributes],
+            "specialization_data": specialization_data(kernel, gpu, known, options),
+            "is_warmup": is_warmup,
+        },
+        is_manual_warmup=is_warmup,
+        already_compiled=False,
+    )
+
+
+def _kind(traced: Any, path: Path, constants: dict[Path, Any], attributes: dict[Path, Any]) -> Any:
+    """Return the type of a parameter as `ASTSource` writes it, and note what else is known."""
+    match traced:
+        case Runtime(type=kind, divisible_by=divisor):
+            if divisor % 16 == 0:
+                attributes[path] = [["tt.divisibility", 16]]
+            return str(kind.element)
+        case Described():
+            pointer = traced.base.type.element
+            assert isinstance(pointer, PointerType)
+            return f"tensordesc<{pointer.element_ty}{list(traced.block_shape)}>"
+        case Constant():
+            constants[path] = traced.value
+            return "constexpr"
+    return tuple(
+        _kind(item, (*path, place), constants, attributes) for place, item in enumerate(traced)
+    )
