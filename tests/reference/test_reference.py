@@ -1,6 +1,7 @@
 """The reference page is what the functions are, and every function does what the page says."""
 
 import hashlib
+import os
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +26,7 @@ SECTIONS = {
 ALL_CALLS = {
     prefix + name: call for prefix, (_, calls) in SECTIONS.items() for name, call in calls.items()
 }
+EVERY_TYPE = os.environ.get("EVERY_TYPE") == "1"
 
 
 def chosen(*key, of):
@@ -74,14 +76,20 @@ def test_the_page_has_the_types(name):
 
 
 def cases():
-    """Calls with the types to try; what a call does not take is passed over when it is known."""
+    """Calls with the types to try; what a call does not take is passed over when it is known.
+
+    A third of them: the functions of libdevice are the same code on all GPUs, and most types are
+    converted to the few that they compute on. `EVERY_TYPE=1` in the environment takes all.
+    """
     for name, call in ALL_CALLS.items():
         for dtype in DTYPE_NAMES if is_typed(call) else ["i32"]:
             for executor in ("cpu", *EMULATED):
                 often = executor == "cpu" or name in CALLS
                 is_daily = often and chosen(name, dtype, executor, of=150)
-                marks = [] if is_daily else [pytest.mark.slow]
-                yield pytest.param(name, dtype, executor, marks=marks)
+                share = (1 if name in CALLS else 3) if executor == "cpu" else (2 if often else 6)
+                if is_daily or EVERY_TYPE or chosen(executor, name, dtype, of=share):
+                    marks = [] if is_daily else [pytest.mark.slow]
+                    yield pytest.param(name, dtype, executor, marks=marks)
 
 
 def launch_on(executor):
