@@ -5,6 +5,7 @@
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import sys
 import types
@@ -28,8 +29,10 @@ def package():
     """`package(module)` imports a module of a package, or skips the test."""
 
     def load(name):
-        pytest.importorskip("torch")
-        return pytest.importorskip(name, exc_type=ImportError)
+        top = name.partition(".")[0]
+        if importlib.util.find_spec(top) is None:
+            pytest.skip(f"{top} is not installed: make test-packages installs it")
+        return importlib.import_module(name)
 
     return load
 
@@ -80,3 +83,7 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     backends = importlib.import_module("triton.backends").backends
     monkeypatch.setattr(backends["nvidia"].driver, "is_active", lambda: True)
+    driver = importlib.import_module("triton.runtime").driver
+    driver.set_active(backends["cpu"].driver())
+    yield
+    driver.reset_active()

@@ -18,6 +18,13 @@ F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("default")
 
 
+# These ask for modules of Triton that are not there yet. Strict: it is noticed when they are.
+asks_for_target_info = pytest.mark.xfail(
+    raises=ModuleNotFoundError, reason="triton.language.target_info, triton.tools.ragged_tma"
+)
+asks_for_gluon = pytest.mark.xfail(raises=ModuleNotFoundError, reason="triton.experimental.gluon")
+
+
 @pytest.fixture(autouse=True)
 def same_numbers():
     torch.manual_seed(0)
@@ -309,6 +316,7 @@ def test_sparse_times_dense(package, monkeypatch):
     close(found, dense @ other, 1e-4)
 
 
+@asks_for_target_info
 def test_largest_experts(package):
     module = package("triton_kernels.topk")
     x = torch.randn(65, 128).half()
@@ -317,6 +325,7 @@ def test_largest_experts(package):
     close(found.vals, expected.vals, 1e-3)
 
 
+@asks_for_target_info
 def test_masked_sums(package):
     module = package("triton_kernels.reduce")
     x, mask = torch.randn(7, 33, 64), torch.rand(7, 33, 64) < 0.5
@@ -325,6 +334,7 @@ def test_masked_sums(package):
     close(found, expected, 1e-5)
 
 
+@asks_for_target_info
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "uint8"])
 def test_microscaling_formats(package, dtype):
     module = package("triton_kernels.numerics_details.mxfp")
@@ -341,6 +351,7 @@ def test_microscaling_formats(package, dtype):
 # ---- serving
 
 
+@asks_for_gluon
 def test_likely_tokens(package, as_on_a_gpu, monkeypatch):
     module = package("vllm.v1.sample.ops.topk_topp_triton")
     # Asks the platform, which has no answer for CPUs.
