@@ -32,7 +32,8 @@ test-gpu: $(VENV)/.test  ## Run the tests that need a GPU
 	$(VENV)/bin/python -m pytest -m gpu $(ARGS)
 
 test-packages: $(PACKAGES_VENV)/.run  ## Run published packages of Triton kernels, unmodified, on the CPU
-	PACKAGE_SOURCES=$(PACKAGES_VENV)/sources $(PACKAGES_VENV)/bin/python -m pytest tests/packages
+	PACKAGE_SOURCES=$(PACKAGES_VENV)/sources $(PACKAGES_VENV)/bin/python -m pytest -p no:asyncio \
+	  tests/packages
 	$(PACKAGES_VENV)/bin/python tools/package_suites.py --directory $(PACKAGES_VENV)/sources \
 	  --jobs $(JOBS) $(ARGS)
 
