@@ -72,7 +72,7 @@ def test_a_kernel_tells_what_it_takes(monkeypatch):
         kernel = launch(x, out, num_warps=2)
         total = summed[(1,)](x, out, BLOCK=64)
     metadata = kernel.metadata
-    assert (metadata.num_warps, metadata.num_stages, metadata.target) == (2, 3, "sm_80")
+    assert (metadata.num_warps, metadata.num_stages, metadata.target.arch) == (2, 3, 80)
     assert metadata.shared == 0
     assert total.metadata.shared > 0
     if find_ptxas() is not None:

@@ -70,7 +70,7 @@ def test_options_drivers_and_architectures_have_entries_of_their_own(
     make_add()[2,](*arrays, BLOCK=64)
     fake_driver.capability = (8, 0)
     monkeypatch.setattr(cuda._State, "devices", {})
-    assert make_add()[2,](*arrays, BLOCK=64).metadata.target == "sm_80"
+    assert make_add()[2,](*arrays, BLOCK=64).metadata.target.arch == 80
     assert len(entries(own_cache)) == 5
 
 

@@ -281,7 +281,7 @@ def test_out_of_bounds_on_the_gpu_is_found_on_copies(tensor):
 def test_compiling_for_arrays_that_are_not_there(fake_driver):
     mock = tw.MockTensor(tl.float32, device="cuda")
     compiled = make_add().warmup(mock, mock, mock, 64, BLOCK=64)
-    assert compiled.metadata.target == "sm_90a"
+    assert compiled.metadata.target.arch == 90
     with pytest.raises(LaunchError, match="no memory"):
         make_add()[1,](mock, mock, mock, 64, BLOCK=64)
 
@@ -363,13 +363,13 @@ def test_what_a_compiled_kernel_tells(arrays, fake_driver):
     assert (compiled.n_regs, compiled.n_spills) == (32, 0)
     metadata = compiled.metadata
     assert (metadata.num_warps, metadata.num_stages, metadata.num_ctas) == (4, 2, 1)
-    assert (metadata.name, metadata.target, metadata.shared) == ("add", "sm_90a", 0)
-    assert list(compiled.asm) == ["tir", "llir", "ptx", "cubin"]
+    assert (metadata.name, metadata.target.arch, metadata.shared) == ("add", 90, 0)
+    assert list(compiled.asm) == ["source", "tir", "llir", "ptx", "cubin", "sass"]
     assert "func @add" in compiled.asm["tir"]
     assert "define ptx_kernel void @kernel_add" in compiled.asm["llir"]
     assert ".entry kernel_add" in compiled.asm["ptx"]
     assert compiled.asm["cubin"].startswith(b"CUBIN:")
-    with pytest.raises(KeyError, match="the stages are tir, llir, ptx, cubin"):
+    with pytest.raises(KeyError, match="the stages are source, tir, llir, ptx, cubin, sass"):
         compiled.asm["asm"]
 
 

@@ -300,7 +300,7 @@ def test_options_never_change_the_code():
 
 def test_stages_of_a_compiled_kernel():
     kernel = add.warmup(tl.float32, 16, grid=(1,))
-    assert set(kernel.asm) == {"tir", "llir", "optimized", "asm", "object"}
+    assert set(kernel.asm) == {"source", "tir", "llir", "optimized", "asm", "object"}
     assert "func @add" in kernel.asm["tir"]
     assert "define void @kernel_add" in kernel.asm["llir"]
     assert "define void @kernel_add" in kernel.asm["optimized"]
@@ -308,7 +308,11 @@ def test_stages_of_a_compiled_kernel():
     assert isinstance(kernel.asm["object"], bytes)
     assert kernel.name == "add"
     assert kernel.metadata.hash == kernel.hash
-    with pytest.raises(KeyError, match="the stages are tir, llir"):
+    assert "func @add" in kernel.asm["source"]
+    assert kernel.asm["ttir"] == kernel.asm["tir"]
+    with pytest.raises(KeyError, match="tile IR has no layouts"):
+        kernel.asm["ttgir"]
+    with pytest.raises(KeyError, match="the stages are source, tir, llir"):
         kernel.asm["ptx"]
 
 

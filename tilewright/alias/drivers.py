@@ -141,8 +141,7 @@ class NvidiaDriver(CpuDriver):
     def get_current_target(cls) -> GPUTarget:
         """Return the architecture of the current GPU."""
         target = cuda.device(cls.get_current_device()).target
-        major, minor = target.compute_capability
-        return GPUTarget("cuda", major * 10 + minor, target.warp_size)
+        return GPUTarget.of(target)
 
     @staticmethod
     def get_current_device() -> int:

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from tilewright.codegen.gpu.options import GpuOptions
-from tilewright.compiler.target import GPUTarget
 from tilewright.ir.types import DTYPES
 from tilewright.runtime.fingerprint import build_fingerprint, gpu_build_fingerprint
 from tilewright.runtime.options import DEFAULTS
+from tilewright.runtime.written_target import GPUTarget
 
 __all__ = ["Backend", "make_backend"]
 

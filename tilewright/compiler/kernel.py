@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.compiler.arguments import launch_arguments
 from tilewright.compiler.source import ASTSource
-from tilewright.compiler.target import GPUTarget
 from tilewright.errors import LaunchError
 from tilewright.runtime import codes, cuda, gpu_code
-from tilewright.runtime.cache import Entry
+from tilewright.runtime.cache import Entry, entry_path
+from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.hooks import LazyDict, launch_facts
-from tilewright.runtime.metadata import make_metadata
+from tilewright.runtime.metadata import make_metadata, packed
 from tilewright.runtime.options import check_options
 from tilewright.runtime.request import Request
+from tilewright.runtime.stages import Stages, gpu_stages, tile_stages
+from tilewright.runtime.written_target import GPUTarget
+
+if TYPE_CHECKING:
+    from tilewright.runtime import build, gpu_build
+else:
+    build = Deferred("tilewright.runtime.build")
+    gpu_build = Deferred("tilewright.runtime.gpu_build")
 
 __all__ = ["CompiledSource", "compile"]
 
@@ -53,13 +62,39 @@ class CompiledSource:
         return f"<compiled source {self.name} {self.hash[:12]} for {self.target.backend}>"
 
     @property
-    def asm(self) -> dict[str, Any]:
-        """The machine code, and on a GPU the text that it was made of."""
+    def asm(self) -> Mapping[str, Any]:
+        """The machine code, and what it was made of; that needs the body of the function."""
         if self.target.backend == "cpu":
-            return {"object": self.payload}
+            llvm_ir = functools.cache(lambda: build.lower(self._request).llvm_ir)
+            stages = tile_stages(self._request)
+            return Stages({**stages, "llir": llvm_ir, "object": lambda: self.payload})
         size = self.header["ptx_bytes"]
-        made = {"ptx": self.payload[:size].decode(), "cubin": self.payload[size:]}
-        return {stage: code for stage, code in made.items() if code}
+        return gpu_stages(
+            self._request,
+            lambda: gpu_build.lower_for_gpu(self._request).kernel.llvm_ir,
+            self.payload[:size].decode(),
+            self.payload[size:],
+        )
+
+    @property
+    def kernel(self) -> bytes:
+        """The machine code; of a GPU PTX, where there was no assembler."""
+        return bytes(self.payload[self.header.get("ptx_bytes", 0) :] or self.payload)
+
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """What Triton's launchers take of the metadata."""
+        return packed(self.metadata)
+
+    @property
+    def metadata_group(self) -> dict[str, str]:
+        """The file of the disk cache that the kernel is kept in, by its name."""
+        path = entry_path(f"{self.name[:60]}-{self.hash}")
+        return {path.name: str(path)} if path.exists() else {}
+
+    @property
+    def _request(self) -> Request:
+        return _request(self.src, self.target, self.options)
 
     def launch_metadata(self, grid: Any, stream: int, *values: Any) -> LazyDict:
         """Return what hooks around a launch are told."""
@@ -77,6 +112,7 @@ class CompiledSource:
         self.module, self.function = code, self.header["symbol"]
         if isinstance(code, gpu_code.GpuCode):
             self.n_regs, self.n_spills = code.function.registers, code.function.local_bytes
+            self.n_max_threads = code.function.most_threads
         self.run = _launch_function(code, request)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "show_code",
     "tile_ir",
     "timed",
+    "traced",
     "with_room",
 ]
 
@@ -140,13 +141,18 @@ def tile_ir(request: Request) -> Function:
     Raises `CompileError` for what the language does not allow, with a hint where a number was
     passed in place of an array.
     """
-    arguments = {name: s.traced for name, s in request.specializations.items()}
     try:
-        function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
-        return optimize(function if request.debug else remove_assertions(function))
+        return optimize(traced(request))
     except CompileError as error:
         _explain_addresses(request, error)
         raise
+
+
+def traced(request: Request) -> Function:
+    """Return the tile IR of a request before any pass has seen it."""
+    arguments = {name: s.traced for name, s in request.specializations.items()}
+    function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
+    return function if request.debug else remove_assertions(function)
 
 
 def effects(request: Request, function: Function) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tilewright import env
 
-__all__ = ["Entry", "digest", "read_entry", "write_entry"]
+__all__ = ["Entry", "digest", "entry_path", "read_entry", "write_entry"]
 
 _MAGIC = b"tilewright-3"
 # What every Python reads.
@@ -67,7 +67,7 @@ def digest(parts: Iterable[str]) -> str:
 def read_entry(name: str) -> Entry | None:
     """Return the entry of this name, or None where there is no whole one."""
     try:
-        data = _path(name).read_bytes()
+        data = entry_path(name).read_bytes()
         first, _, rest = data.partition(b"\n")
         magic, checksum, header_size = first.split()
         if magic != _MAGIC or checksum.decode() != hashlib.sha256(rest).hexdigest():
@@ -87,7 +87,7 @@ def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None
     data = b"%b %b %d\n%b" % (_MAGIC, checksum, len(head), rest)
     for attempt in range(_ATTEMPTS):
         try:
-            _write_whole(_path(name), data)
+            _write_whole(entry_path(name), data)
         except OSError as error:
             if error.errno not in _PASSING:
                 _warn(error)
@@ -98,7 +98,8 @@ def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None
             return
 
 
-def _path(name: str) -> Path:
+def entry_path(name: str) -> Path:
+    """Return where the entry of this name is, or would be."""
     return env.cache_directory() / f"{name}.tilewright"
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.frontend.trace import Constant, Described, Runtime
-from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, gpu_of
 from tilewright.runtime.hooks import KernelInfo, hooks
+from tilewright.runtime.kernel_source import KernelSource
 from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.specialization_text import specialization_data
 
 __all__ = ["is_refused", "tell_compiled"]
-
-Path = tuple[int, ...]
 
 # The options that have a name of their own among what hooks are told.
 _NAMED = (
@@ -57,13 +54,8 @@ def _call(
     gpu = gpu_of(kernel.name, arguments)
     keys = [argument.specialization.key for argument in arguments]
     key = f"{keys}{dict(sorted(options.items()))}"
-    constants: dict[Path, Any] = {}
-    attributes: dict[Path, Any] = {}
-    signature = {}
-    for position, argument in enumerate(arguments):
-        traced = argument.specialization.traced
-        signature[argument.name] = _kind(traced, (position,), constants, attributes)
-    types = ", ".join(f"{name}: {kind}" for name, kind in signature.items())
+    source = KernelSource.of(kernel, known)
+    types = ", ".join(f"{name}: {kind}" for name, kind in source.signature.items())
     settings = ", ".join(f"{name}={chosen[name]}" for name in _NAMED[:-1])
     return hook(
         key=key,
@@ -71,33 +63,14 @@ def _call(
         fn=KernelInfo(kernel.__module__, kernel.__qualname__, kernel),
         compile={
             "key": key,
-            "signature": signature,
+            "signature": source.signature,
             "device": gpu or 0,
-            "constants": constants,
+            "constants": source.constants,
             **{name: chosen[name] for name in _NAMED},
-            "configs": [attributes],
+            "configs": [source.attrs],
             "specialization_data": specialization_data(kernel, gpu, known, options),
             "is_warmup": is_warmup,
         },
         is_manual_warmup=is_warmup,
         already_compiled=False,
-    )
-
-
-def _kind(traced: Any, path: Path, constants: dict[Path, Any], attributes: dict[Path, Any]) -> Any:
-    """Return the type of a parameter as `ASTSource` writes it, and note what else is known."""
-    match traced:
-        case Runtime(type=kind, divisible_by=divisor):
-            if divisor % 16 == 0:
-                attributes[path] = [["tt.divisibility", 16]]
-            return str(kind.element)
-        case Described():
-            pointer = traced.base.type.element
-            assert isinstance(pointer, PointerType)
-            return f"tensordesc<{pointer.element_ty}{list(traced.block_shape)}>"
-        case Constant():
-            constants[path] = traced.value
-            return "constexpr"
-    return tuple(
-        _kind(item, (*path, place), constants, attributes) for place, item in enumerate(traced)
     )

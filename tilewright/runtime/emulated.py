@@ -24,23 +24,24 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.hooks import LazyDict, launch_facts
 from tilewright.runtime.kernel_code import check_arguments
-from tilewright.runtime.metadata import make_metadata
+from tilewright.runtime.kernel_source import KernelSource
+from tilewright.runtime.metadata import make_metadata, packed
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.remembered import forget_launchers
+from tilewright.runtime.stages import gpu_stages
+from tilewright.runtime.written_target import GPUTarget
 from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
 
 if TYPE_CHECKING:
     from tilewright import emulator
     from tilewright.codegen.gpu import options as gpu_options
     from tilewright.codegen.nvidia import assembler
-    from tilewright.ir import printer
     from tilewright.runtime import build, gpu_build, request, tensor_maps
 else:
     build = Deferred("tilewright.runtime.build")
     emulator = Deferred("tilewright.emulator")
     gpu_options = Deferred("tilewright.codegen.gpu.options")
     gpu_build = Deferred("tilewright.runtime.gpu_build")
-    printer = Deferred("tilewright.ir.printer")
     tensor_maps = Deferred("tilewright.runtime.tensor_maps")
 
 __all__ = [
@@ -171,8 +172,8 @@ def _target_of_environment(name: str) -> NvidiaTarget:
 class EmulatedKernel:
     """A kernel compiled for one set of types, constants and options, for an emulated GPU.
 
-    `asm` has its tile IR (`"tir"`), LLVM IR (`"llir"`) and PTX (`"ptx"`); `n_regs` and `n_spills`
-    are what `ptxas` says of it, where one is installed.
+    `asm` has its tile IR as it is written (`"source"`) and optimised (`"tir"`), LLVM IR (`"llir"`)
+    and PTX (`"ptx"`); `n_regs` and `n_spills` are what `ptxas` says of it, where one is installed.
     """
 
     def __init__(
@@ -185,11 +186,7 @@ class EmulatedKernel:
         )
         self._effects = build.effects(asked, function)
         self.num_warps = self._ptx.num_warps
-        self.asm = {
-            "tir": printer.to_text(function),
-            "llir": self._ptx.llvm_ir,
-            "ptx": self._ptx.ptx,
-        }
+        self.asm = gpu_stages(asked, lambda: self._ptx.llvm_ir, self._ptx.ptx, None)
         self._emulator = emulator.Emulator(self._ptx.ptx)
         self._tensor_maps = tensor_maps.TensorMaps(
             self._ptx.tensor_maps,
@@ -211,13 +208,23 @@ class EmulatedKernel:
         return self.request.hash
 
     @property
+    def src(self) -> KernelSource:
+        """The kernel's function, and what it was compiled for."""
+        return KernelSource.of(self.request.function, self.request.specializations)
+
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """What Triton's launchers take of the metadata."""
+        return packed(self.metadata)
+
+    @property
     def metadata(self) -> Any:
         """What the kernel was compiled for: a named tuple of `name`, `shared`, `num_warps`, ..."""
         return make_metadata(
             self.options,
             hash=self.hash,
             name=self.name,
-            target=self.target.architecture,
+            target=GPUTarget.of(self.target),
             shared=self._ptx.shared_bytes,
             debug=self.request.debug,
         )

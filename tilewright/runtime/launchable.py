@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from tilewright.runtime.cache import entry_path
 from tilewright.runtime.dispatch import extents
 from tilewright.runtime.hooks import LazyDict, hooks, launch_facts
 from tilewright.runtime.kernel_code import KernelCode
-from tilewright.runtime.metadata import make_metadata
+from tilewright.runtime.kernel_source import KernelSource
+from tilewright.runtime.metadata import make_metadata, packed
 
 __all__ = ["LaunchableKernel"]
 
@@ -56,6 +58,43 @@ class LaunchableKernel(ABC):
             debug=self._code.request.debug,
             **self.facts,
         )
+
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """What Triton's launchers take of it."""
+        return packed(self.metadata)
+
+    @property
+    def metadata_group(self) -> dict[str, str]:
+        """The file of the disk cache that the kernel is kept in, by its name."""
+        path = entry_path(self._code.request.cache_name)
+        return {path.name: str(path)} if path.exists() else {}
+
+    @property
+    def src(self) -> KernelSource:
+        """The kernel's function, and what it was compiled for."""
+        request = self._code.request
+        return KernelSource.of(request.function, request.specializations)
+
+    @property
+    @abstractmethod
+    def kernel(self) -> bytes:
+        """The machine code; of a GPU PTX, where it is only made from it while loading."""
+
+    def _init_handles(self) -> None:
+        """Load the code, as the first launch does; programs call it under this name."""
+        _ = self._code.entry
+
+    @property
+    def module(self) -> KernelCode:
+        """The loaded code."""
+        self._init_handles()
+        return self._code
+
+    @property
+    def function(self) -> int:
+        """The entry: its address, or the handle of the GPU's driver."""
+        return self._code.entry
 
     @property
     @abstractmethod

@@ -29,6 +29,7 @@ from tilewright.runtime.host_functions import (
 )
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.kernel_interface import KernelInterface
+from tilewright.runtime.metadata import TRITON_VERSION
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 from tilewright.torch import connect
 
@@ -41,8 +42,7 @@ for _module in (language, testing, tools):
 
 connect()
 
-# The version of Triton whose names these are, and who answers to them.
-__version__ = "3.6.0+tilewright"
+__version__ = TRITON_VERSION
 
 __all__ = [
     "Autotuner",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.errors import Unsupported
 from tilewright.runtime.gpu_target import GpuTarget
-from tilewright.target import NVIDIA_CAPABILITIES, nvidia_target
+from tilewright.target import NVIDIA_CAPABILITIES, NvidiaTarget, nvidia_target
 
 __all__ = ["GPUTarget"]
 
@@ -25,6 +25,12 @@ class GPUTarget:
     backend: str
     arch: int | str
     warp_size: int
+
+    @classmethod
+    def of(cls, target: NvidiaTarget) -> GPUTarget:
+        """Return an architecture written down."""
+        major, minor = target.compute_capability
+        return cls("cuda", 10 * major + minor, target.warp_size)
 
     def with_options(self, options: GpuOptions) -> GpuTarget | None:
         """Return what requests are made for, None for this machine's CPU.

@@ -1,0 +1,107 @@
+"""What compiled kernels tell of themselves, under the names that Triton's programs ask for."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.runtime import gpu_kernels
+from tilewright import Unsupported
+from tilewright.compiler import ASTSource, GPUTarget, compile
+
+CONSTANT = {
+    "tmem_size": 0,
+    "global_scratch_size": 0,
+    "global_scratch_align": 1,
+    "profile_scratch_size": 0,
+    "profile_scratch_align": 1,
+    "cluster_dims": (1, 1, 1),
+}
+
+
+@tw.jit
+def fill(x_ptr, pair, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), pair[0] + pair[1])
+
+
+def launched():
+    return fill[(1,)](np.zeros(64, np.float32), (2, 1), BLOCK=64, num_warps=2)
+
+
+def written_down(target):
+    signature = {"x_ptr": "*fp32", "pair": ("i32", "i32"), "BLOCK": "constexpr"}
+    return compile(ASTSource(fill, signature, {"BLOCK": 64}), target, {"num_warps": 2})
+
+
+def check(kernel, target):
+    metadata = kernel.metadata
+    assert CONSTANT.items() <= metadata._asdict().items()
+    assert (metadata.backend_name, metadata.warp_size) == (target.backend, target.warp_size)
+    assert metadata.target == target
+    assert "tilewright" in metadata.triton_version
+    assert kernel.packed_metadata == (2, 1, metadata.shared)
+    assert kernel.src.fn is fill
+    assert kernel.src.name == kernel.name == "fill"
+    for stage, text in (("source", "func @fill"), ("tir", "func @fill"), ("llir", "define")):
+        assert text in kernel.asm[stage]
+
+
+def check_source(kernel):
+    source = kernel.src
+    assert source.signature == {
+        "x_ptr": "*fp32",
+        "pair": ("i32", "constexpr"),
+        "BLOCK": "constexpr",
+    }
+    assert source.constants == {(1, 1): 1, (2,): 64}
+    assert source.attrs == {(0,): [["tt.divisibility", 16]]}
+
+
+def test_on_the_cpu():
+    kernel = launched()
+    check(kernel, GPUTarget("cpu", kernel.metadata.target.arch, 1))
+    check_source(kernel)
+    kernel._init_handles()
+    assert kernel.module is kernel.code
+    assert kernel.function
+    assert kernel.kernel == kernel.asm["object"]
+    assert (kernel.n_regs, kernel.n_spills, kernel.n_max_threads) == (None, None, None)
+    (name, path) = next(iter(kernel.metadata_group.items()))
+    assert path.endswith(name)
+    assert kernel.hash in name
+
+
+def test_on_an_emulated_gpu():
+    with tw.emulate("sm_90a"):
+        kernel = launched()
+    check(kernel, GPUTarget("cuda", 90, 32))
+    check_source(kernel)
+
+
+def test_on_a_gpu(arrays):
+    kernel = gpu_kernels.make_add()[(1,)](*arrays, 128)
+    assert kernel.metadata.target == GPUTarget("cuda", 90, 32)
+    assert kernel.packed_metadata == (4, 1, 0)
+    assert kernel.function == kernel.code.function.address
+    assert kernel.kernel == kernel.asm["cubin"]
+    assert kernel.src.constants == {(4,): 128}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_of_types_that_are_written_down(backend):
+    target = GPUTarget("cpu", "", 1) if backend == "cpu" else GPUTarget("cuda", 90, 32)
+    kernel = written_down(target)
+    check(kernel, target)
+    assert kernel.kernel
+    assert len(kernel.metadata_group) == 1
+
+
+def test_machine_code_is_shown_by_nvdisasm(monkeypatch, tmp_path, arrays):
+    kernel = gpu_kernels.make_add()[(1,)](*arrays, 128)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unsupported, match=r"no `nvdisasm`"):
+        kernel.asm["sass"]
+    tool = tmp_path / "nvdisasm"
+    tool.write_text('#!/bin/sh\necho "$1: EXIT ;"\n')
+    tool.chmod(0o755)
+    assert kernel.asm["sass"] == "-c: EXIT ;\n"
