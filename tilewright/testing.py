@@ -5,13 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.runtime.benchmark import do_bench
+from tilewright.runtime.gpu_facts import (
+    get_dram_gbps,
+    get_max_simd_tflops,
+    get_max_tensorcore_tflops,
+    nvsmi,
+)
+from tilewright.runtime.graph_timing import do_bench_cudagraph
+from tilewright.spelling import unknown_name
 
-__all__ = ["Benchmark", "Mark", "assert_close", "do_bench", "perf_report"]
+__all__ = [
+    "Benchmark",
+    "Mark",
+    "assert_close",
+    "do_bench",
+    "do_bench_cudagraph",
+    "get_dram_gbps",
+    "get_max_simd_tflops",
+    "get_max_tensorcore_tflops",
+    "nvsmi",
+    "perf_report",
+]
+
+_NO_PROFILER = "there is no profiler: `do_bench` takes the time by the GPU's clock"
+_ABSENT = {
+    "cuda_memcheck": "`tilewright.emulate(...)` and `kernel.debug[grid](...)` find such accesses",
+    "do_bench_cudagraph_proton": _NO_PROFILER,
+    "do_bench_proton": _NO_PROFILER,
+    "set_gpu_clock": "`nvidia-smi --lock-gpu-clocks` sets the clocks, with the right to do so",
+}
+
+
+if not TYPE_CHECKING:  # where types are checked, a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        raise unknown_name("tilewright.testing", name, __all__, _ABSENT)
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,8 @@ from tilewright.runtime.dlpack import CUDA, dtype_word
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, ILLEGAL_ADDRESS = 1, 2, 200, 700
 OUT_OF_RESOURCES = 701
+# The clock in kHz, multiprocessors, the memory's clock in kHz and its bits, as an H200 has them.
+_SPEEDS = {13: 1_980_000, 16: 132, 36: 3_201_000, 37: 6144}
 _MAGIC = b"CUBIN:"
 _CONTEXTS = 0xC0DE0000
 _SIGNATURES = {
@@ -180,7 +182,7 @@ class FakeDriver:
         c_int.from_address(place).value = number
 
     def _cuDeviceGetAttribute(self, place, attribute, number):
-        facts = {75: self.capability[0], 76: self.capability[1], 38: 1 << 16}
+        facts = {75: self.capability[0], 76: self.capability[1], 38: 1 << 16, **_SPEEDS}
         c_int.from_address(place).value = facts[attribute]
 
     def _cuDeviceGetName(self, place, size, number):

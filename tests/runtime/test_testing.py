@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import testing
+import tilewright.language as tl
+from tilewright import LaunchError, Unsupported, testing
+from tilewright.errors import UnknownName
 
 
 def test_close_arrays():
@@ -75,6 +77,43 @@ def test_do_bench_drops_gradients():
     tensor = Tensor()
     testing.do_bench(lambda: None, warmup=0.1, rep=0.1, grad_to_none=[tensor])
     assert tensor.grad is None
+
+
+def test_what_a_gpu_can_do_at_most(fake_driver):
+    assert testing.get_dram_gbps(0) == pytest.approx(4916.7, 1e-4)
+    assert testing.get_max_tensorcore_tflops(tl.float16, device=0) == pytest.approx(1070.5, 1e-3)
+    assert testing.get_max_tensorcore_tflops(tl.float16, 1_830_000, 0) == pytest.approx(989, 1e-3)
+    assert testing.get_max_tensorcore_tflops(tl.float8e5, 1_830_000, 0) == pytest.approx(1979, 1e-3)
+    assert testing.get_max_simd_tflops(tl.float32, device=0) == pytest.approx(66.9, 1e-3)
+    with pytest.raises(LaunchError, match="no tensor cores for i64"):
+        testing.get_max_tensorcore_tflops(tl.int64, device=0)
+    with pytest.raises(LaunchError, match="arithmetic on i32 is not known"):
+        testing.get_max_simd_tflops(tl.int32, device=0)
+
+
+def test_nvsmi(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unsupported, match="no `nvidia-smi`"):
+        testing.nvsmi(["clocks.max.sm"])
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\n[ "$3" = "--query-gpu=clocks.max.sm,clocks.sm" ] && echo 1980, 345\n'
+    )
+    tool.chmod(0o755)
+    assert testing.nvsmi(["clocks.max.sm", "clocks.sm"]) == [1980, 345]
+    with pytest.raises(Unsupported, match="nvidia-smi:"):
+        testing.nvsmi(["clock"])
+
+
+def test_recorded_launches_need_a_gpu():
+    with pytest.raises(Unsupported, match="PyTorch's GPU, and there is none"):
+        testing.do_bench_cudagraph(lambda: None)
+
+
+@pytest.mark.parametrize("name", ["do_bench_proton", "set_gpu_clock", "cuda_memcheck"])
+def test_what_is_not_there_says_what_is(name):
+    with pytest.raises(UnknownName, match=rf"`tilewright.testing.{name}` .* not there yet\n.*`"):
+        getattr(testing, name)
 
 
 BENCHMARK = testing.Benchmark(

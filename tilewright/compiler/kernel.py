@@ -149,8 +149,8 @@ def compile(src: ASTSource, target: GPUTarget | None = None, options: Any = None
     ... def clear(x_ptr, BLOCK: tl.constexpr):
     ...     tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
     >>> source = ASTSource(clear, {"x_ptr": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 64})
-    >>> sorted(compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 1}).asm)[-1]
-    'ptx'
+    >>> ".entry" in compile(source, GPUTarget("cuda", 90, 32), {"num_warps": 1}).asm["ptx"]
+    True
     """
     if not isinstance(src, ASTSource):
         raise LaunchError(f"compile takes an ASTSource, not a {type(src).__name__}")

@@ -19,8 +19,19 @@ from tilewright.interpreter import Interpreter
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import TileType
+from tilewright.target import NvidiaTarget
 
-__all__ = ["Context", "Eager", "Evaluated", "Tracing", "activate", "current", "is_eager"]
+__all__ = [
+    "Context",
+    "Eager",
+    "Evaluated",
+    "Tracing",
+    "activate",
+    "compiled_for",
+    "compiling_for",
+    "current",
+    "is_eager",
+]
 
 
 class Context(Protocol):
@@ -107,6 +118,24 @@ def current() -> Context:
 def is_eager() -> bool:
     """Whether a kernel is being run eagerly right now."""
     return isinstance(_CURRENT.get(), Eager)
+
+
+_TARGET: ContextVar[NvidiaTarget | None] = ContextVar("tilewright_target", default=None)
+
+
+def compiled_for() -> NvidiaTarget | None:
+    """Return the GPU that a kernel is being traced for; None where it is for the host."""
+    return _TARGET.get()
+
+
+@contextlib.contextmanager
+def compiling_for(target: NvidiaTarget | None) -> Iterator[None]:
+    """Trace for a target for a while."""
+    token = _TARGET.set(target)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from tilewright.frontend.semantic import PropagateNan
 from tilewright.frontend.semantic import TensorDescriptor as tensor_descriptor  # noqa: N813
 from tilewright.frontend.semantic import TensorDescriptorType as tensor_descriptor_type  # noqa: N813
 from tilewright.frontend.tensor import Tensor as tensor  # noqa: N813 - the language's name
-from tilewright.language import core, extra, math, random, standard
+from tilewright.language import core, extra, math, random, standard, target_info
 from tilewright.language.creation import (
     arange,
     cast,
@@ -319,6 +319,7 @@ __all__ = [
     "sum",
     "swizzle2d",
     "tanh",
+    "target_info",
     "tensor",
     "tensor_descriptor",
     "tensor_descriptor_type",

@@ -17,7 +17,7 @@ else:
     cuda = Deferred("tilewright.runtime.cuda")
     gpu_timing = Deferred("tilewright.runtime.gpu_timing")
 
-__all__ = ["do_bench"]
+__all__ = ["do_bench", "summary"]
 
 _SUMMARIES: dict[str, Callable[[list[float]], Any]] = {
     "mean": lambda times: sum(times) / len(times),
@@ -49,8 +49,7 @@ def do_bench(
 
     Raises `ValueError` for another `return_mode`.
     """
-    if return_mode not in _SUMMARIES:
-        raise ValueError(f"return_mode is one of {', '.join(_SUMMARIES)}, not {return_mode!r}")
+    _require_mode(return_mode)
     tensors = list(grad_to_none or ())
 
     def drop_gradients() -> None:
@@ -63,10 +62,21 @@ def do_bench(
         times = gpu_timing.GpuTimer(gpu).measure(fn, warmup, rep, drop_gradients)
     else:
         times = _host_times(fn, warmup, rep, drop_gradients)
+    return summary(times, quantiles, return_mode)
+
+
+def summary(times: list[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
+    """Return quantiles of times, or else what `return_mode` says."""
+    _require_mode(return_mode)
     if quantiles is not None:
         found = [_quantile(sorted(times), fraction) for fraction in quantiles]
         return found[0] if len(found) == 1 else found
     return _SUMMARIES[return_mode](times)
+
+
+def _require_mode(return_mode: str) -> None:
+    if return_mode not in _SUMMARIES:
+        raise ValueError(f"return_mode is one of {', '.join(_SUMMARIES)}, not {return_mode!r}")
 
 
 def _gpu_of(fn: Callable[[], Any]) -> cuda.Device | None:

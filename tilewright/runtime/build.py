@@ -14,6 +14,7 @@ from tilewright import env
 from tilewright.codegen.cpu.compile import generate
 from tilewright.codegen.llvm import assembly, compile_to_object
 from tilewright.errors import CompileError, Location
+from tilewright.frontend.context import compiling_for
 from tilewright.frontend.trace import Described, Runtime, trace
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
@@ -26,6 +27,7 @@ from tilewright.runtime.cache import Entry, write_entry
 from tilewright.runtime.host import host
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
+from tilewright.target import NvidiaTarget
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -135,23 +137,26 @@ def show_code(
         write_code(directory, function, {**texts, kind: assembly_text()})
 
 
-def tile_ir(request: Request) -> Function:
-    """Return the optimised tile IR of a request.
+def tile_ir(request: Request, target: NvidiaTarget | None = None) -> Function:
+    """Return the optimised tile IR of a request, for another target than its own if one is given.
 
     Raises `CompileError` for what the language does not allow, with a hint where a number was
     passed in place of an array.
     """
     try:
-        return optimize(traced(request))
+        return optimize(traced(request, target))
     except CompileError as error:
         _explain_addresses(request, error)
         raise
 
 
-def traced(request: Request) -> Function:
+def traced(request: Request, target: NvidiaTarget | None = None) -> Function:
     """Return the tile IR of a request before any pass has seen it."""
     arguments = {name: s.traced for name, s in request.specializations.items()}
-    function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
+    if target is None and request.target is not None:
+        target = request.target.architecture
+    with compiling_for(target):
+        function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
     return function if request.debug else remove_assertions(function)
 
 

@@ -186,7 +186,7 @@ class EmulatedKernel:
         )
         self._effects = build.effects(asked, function)
         self.num_warps = self._ptx.num_warps
-        self.asm = gpu_stages(asked, lambda: self._ptx.llvm_ir, self._ptx.ptx, None)
+        self.asm = gpu_stages(asked, lambda: self._ptx.llvm_ir, self._ptx.ptx, None, target)
         self._emulator = emulator.Emulator(self._ptx.ptx)
         self._tensor_maps = tensor_maps.TensorMaps(
             self._ptx.tensor_maps,

@@ -86,7 +86,7 @@ def write_ptx(
 ) -> tuple[Function, PtxKernel]:
     """Return a kernel as tile IR and as PTX, and show them where the environment asks for it."""
     with timed(request, "tile IR"):
-        function = tile_ir(request)
+        function = tile_ir(request, target)
     if env.debug_level() >= 3:
         tell(to_text(function))
     with timed(request, "PTX"):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tilewright.ir import printer
     from tilewright.runtime import build
     from tilewright.runtime.request import Request
+    from tilewright.target import NvidiaTarget
 else:
     build = Deferred("tilewright.runtime.build")
     disassembler = Deferred("tilewright.codegen.nvidia.disassembler")
@@ -49,19 +50,25 @@ class Stages(Mapping[str, Any]):
         return len(self._makers)
 
 
-def tile_stages(request: Request) -> dict[str, Callable[[], Any]]:
+def tile_stages(
+    request: Request, target: NvidiaTarget | None = None
+) -> dict[str, Callable[[], Any]]:
     """Return how to make tile IR: as it is traced (`source`), and optimised (`tir`)."""
     return {
-        "source": lambda: printer.to_text(build.traced(request)),
-        "tir": lambda: printer.to_text(build.tile_ir(request)),
+        "source": lambda: printer.to_text(build.traced(request, target)),
+        "tir": lambda: printer.to_text(build.tile_ir(request, target)),
     }
 
 
 def gpu_stages(
-    request: Request, llvm_ir: Callable[[], str], ptx: str, cubin: bytes | None
+    request: Request,
+    llvm_ir: Callable[[], str],
+    ptx: str,
+    cubin: bytes | None,
+    target: NvidiaTarget | None = None,
 ) -> Stages:
     """Return the stages of a kernel for a GPU; `cubin` and `sass` where there is machine code."""
-    stages = {**tile_stages(request), "llir": llvm_ir, "ptx": lambda: ptx}
+    stages = {**tile_stages(request, target), "llir": llvm_ir, "ptx": lambda: ptx}
     if cubin:
         stages["cubin"] = lambda: cubin
         stages["sass"] = lambda: disassembler.disassembled(cubin)
