@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-import tilewright.compiler
+import tilewright.compiler.backend
 import tilewright.language as tl
 from tilewright import alias
 from tilewright.errors import AliasConflict, UnknownName
@@ -44,6 +44,10 @@ SAME = [
     ("triton.runtime.autotuner.Autotuner", tw.Autotuner),
     ("triton.runtime.autotuner.OutOfResources", tw.Unsupported),
     ("triton.runtime.errors.OutOfResources", tw.Unsupported),
+    ("triton.aggregate", tw.aggregate),
+    ("triton.must_use_result", tw.must_use_result),
+    ("triton.compiler.make_backend", tilewright.compiler.backend.make_backend),
+    ("triton.language.target_info", tl.target_info),
     ("triton.compiler.errors.CompilationError", tw.CompileError),
     ("triton.compiler.CompilationError", tw.CompileError),
 ]
@@ -356,3 +360,20 @@ def test_constexpr_functions_tell_their_source(installed):
     assert isinstance(half, resolve("triton.runtime.jit.ConstexprFunction"))
     assert half.src.startswith("def half(n):")
     assert half.fn(8) == half(8) == 4
+
+
+def test_files_beside_compiled_kernels(installed, monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    cache = resolve("triton.runtime.cache")
+    manager = cache.get_cache_manager("00ff")
+    assert isinstance(manager, cache.FileCacheManager)
+    assert manager.get_file("a.so") is manager.get_group("a.json") is None
+    path = manager.put(b"code", "a.so")
+    assert Path(path).read_bytes() == b"code"
+    assert path == str(tmp_path / "AD7Q" / "a.so")
+    manager.put_group("a.json", {"a.so": path})
+    assert cache.get_cache_manager("00ff").get_group("a.json") == {"a.so": path}
+    Path(path).unlink()
+    assert manager.get_group("a.json") is None
+    with pytest.raises(tw.Unsupported, match="neither replaced nor written down"):
+        cache.FileCacheManager("AD7Q", dump=True)

@@ -529,3 +529,37 @@ def test_kernels_are_collected_as_garbage():
         del kernel
         gc.collect()
         assert gone() is None
+
+
+# What programs ask of a kernel.
+
+
+def test_kernels_tell_what_they_are():
+    kernel = fresh(add)
+    assert list(kernel.signature.parameters) == kernel.arg_names == ["x_ptr", "n", "STEP"]
+    assert kernel.constexprs == [2]
+    assert kernel.hash == kernel.cache_key
+    kernel.add_pre_run_hook(print)
+    assert kernel.pre_run_hooks == (print,)
+    assert not kernel.device_caches
+    compiled = [kernel.warmup(tl.float32, 16, STEP=step, grid=None) for step in (1, 2)]
+    assert list(kernel.device_caches[0][0].values()) == compiled
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "hint"),
+    [
+        ("ptx_options", "-O1", "maxnreg"),
+        ("ptx_version", 87, "leave it out"),
+        ("ir_override", "kernel.ttir", "made from the kernel"),
+        ("arch", "sm80", "tilewright.compiler.compile"),
+        ("instrumentation_mode", "consan", "races=True"),
+    ],
+)
+def test_options_that_cannot_take_effect(option, value, hint):
+    x = np.zeros(4, np.float32)
+    with pytest.raises(LaunchError, match=f"`{option}` has no effect") as caught:
+        add[(4,)](x, 4, **{option: value})
+    assert hint in caught.value.hint
+    add[(4,)](x, 4, **{option: None})
+    assert x.tolist() == [1] * 4

@@ -139,6 +139,21 @@ class Definition:
         return [p.name for p in self.params]
 
     @property
+    def signature(self) -> inspect.Signature:
+        """The parameters, as Python has them."""
+        return inspect.signature(self.fn)
+
+    @property
+    def constexprs(self) -> list[int]:
+        """The positions of the parameters that are `tl.constexpr`."""
+        return [p.num for p in self.params if p.is_constexpr]
+
+    @property
+    def hash(self) -> str:
+        """Another name of `cache_key`."""
+        return self.cache_key
+
+    @property
     def src(self) -> str:
         """The source from `def` on, without indentation."""
         return self.source.dedented

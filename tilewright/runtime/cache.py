@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tilewright import env
 
-__all__ = ["Entry", "digest", "entry_path", "read_entry", "write_entry"]
+__all__ = ["Entry", "digest", "entry_path", "read_entry", "write_entry", "write_whole"]
 
 _MAGIC = b"tilewright-3"
 # What every Python reads.
@@ -87,7 +87,7 @@ def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None
     data = b"%b %b %d\n%b" % (_MAGIC, checksum, len(head), rest)
     for attempt in range(_ATTEMPTS):
         try:
-            _write_whole(entry_path(name), data)
+            write_whole(entry_path(name), data)
         except OSError as error:
             if error.errno not in _PASSING:
                 _warn(error)
@@ -103,7 +103,7 @@ def entry_path(name: str) -> Path:
     return env.cache_directory() / f"{name}.tilewright"
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that nobody ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unique = f"{os.getpid()}-{threading.get_ident()}-{next(_numbers)}"

@@ -66,6 +66,10 @@ class GpuCode(KernelCode):
         return self.function.address
 
     @property
+    def device(self) -> int:
+        return self.gpu.number
+
+    @property
     def stream(self) -> int:
         return current_stream(self.gpu.number)
 

@@ -7,7 +7,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from types import FunctionType, MethodType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from tilewright import env
@@ -182,6 +182,25 @@ class JITFunction(KernelFunction, KernelInterface):
             self._hooks.append(hook)
             # The way through `recent` does not come past the hooks.
             self.recent = ()
+
+    @property
+    def pre_run_hooks(self) -> tuple[Callable[..., Any], ...]:
+        """What `add_pre_run_hook` has added."""
+        return tuple(self._hooks)
+
+    @property
+    def device_caches(self) -> Mapping[int, tuple[Mapping[str, Any], ...]]:
+        """The kernels compiled so far, by device (the CPU is 0, too) and by what they are for.
+
+        As in Triton they are the first item of a tuple; its others are of no use here.
+        """
+        found: dict[int, dict[str, Any]] = {}
+        with self._lock:
+            for key, kernels in self._kernels.items():
+                for kernel in kernels:
+                    device = kernel.code.device
+                    found.setdefault(device, {})[f"{key}{kernel.options}"] = kernel
+        return MappingProxyType({n: (MappingProxyType(kept),) for n, kept in found.items()})
 
     @cached_property
     def binder(self) -> Binder:

@@ -48,6 +48,11 @@ class KernelCode(ABC):
 
     @property
     @abstractmethod
+    def device(self) -> int:
+        """The number of the GPU; the CPU is 0, too."""
+
+    @property
+    @abstractmethod
     def stream(self) -> int:
         """The current stream of a GPU; 0 on the CPU."""
 

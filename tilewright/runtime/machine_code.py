@@ -84,6 +84,10 @@ class MachineCode(KernelCode):
         return self._made[0].address(self.symbol)
 
     @property
+    def device(self) -> int:
+        return 0
+
+    @property
     def stream(self) -> int:
         return 0
 

@@ -49,6 +49,16 @@ _LEAST = {"num_warps": 1, "num_ctas": 1, "num_stages": 0}
 _POWERS_OF_TWO = ("num_warps", "num_ctas")
 
 
+# What would change the code and cannot, and what there is in its place.
+_REFUSED = {
+    "ptx_options": "`maxnreg` limits registers; other options of the assembler are not passed on",
+    "ptx_version": "leave it out: the PTX is of the version that its instructions need",
+    "ir_override": "leave it out: the code is always made from the kernel",
+    "arch": "compile for a GPU that is written down: `tilewright.compiler.compile(source, target)`",
+    "instrumentation_mode": "find races with `tilewright.emulate(..., races=True)`",
+}
+
+
 def check_options(kernel: str, given: Mapping[str, Any], parameters: Iterable[str]) -> None:
     """Raise `LaunchError` for an unknown keyword (naming close ones) or a senseless value."""
     names = list(parameters)
@@ -73,6 +83,10 @@ def _check_value(kernel: str, option: str, value: Any) -> None:
         raise LaunchError(
             f"{kernel}: `{option}` is a power of two, not {value}",
             hint=f"{option}={below} or {option}={2 * below}",
+        )
+    if option in _REFUSED and value:
+        raise LaunchError(
+            f"{kernel}: `{option}` has no effect, so it cannot be {value!r}", hint=_REFUSED[option]
         )
     if option == "default_dot_input_precision" and value not in {None, "tf32"}:
         raise LaunchError(

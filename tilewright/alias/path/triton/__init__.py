@@ -16,8 +16,11 @@ import tilewright
 from tilewright import language, testing, tools
 from tilewright.compiler import compile
 from tilewright.errors import CompileError as CompilationError
+from tilewright.errors import TilewrightError as InterpreterError
 from tilewright.errors import TilewrightError as TritonError
 from tilewright.errors import Unsupported as OutOfResources
+from tilewright.frontend.aggregates import aggregate
+from tilewright.frontend.builtin import must_use_result
 from tilewright.runtime.autotune import Autotuner, autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
@@ -49,6 +52,7 @@ __all__ = [
     "CompilationError",
     "Config",
     "Heuristics",
+    "InterpreterError",
     "JITFunction",
     "KernelInterface",
     "MockTensor",
@@ -56,6 +60,7 @@ __all__ = [
     "TensorWrapper",
     "TritonError",
     "__version__",
+    "aggregate",
     "autotune",
     "backends",
     "cdiv",
@@ -67,6 +72,7 @@ __all__ = [
     "jit",
     "knobs",
     "language",
+    "must_use_result",
     "next_power_of_2",
     "reinterpret",
     "runtime",

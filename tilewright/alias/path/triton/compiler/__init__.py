@@ -2,8 +2,19 @@
 
 from tilewright.compiler import ASTSource, compile
 from tilewright.compiler import CompiledSource as CompiledKernel
+from tilewright.compiler.backend import make_backend
 from tilewright.errors import CompileError as CompilationError
+from tilewright.runtime.hooks import LazyDict
 
 from . import compiler, errors
 
-__all__ = ["ASTSource", "CompilationError", "CompiledKernel", "compile", "compiler", "errors"]
+__all__ = [
+    "ASTSource",
+    "CompilationError",
+    "CompiledKernel",
+    "LazyDict",
+    "compile",
+    "compiler",
+    "errors",
+    "make_backend",
+]
