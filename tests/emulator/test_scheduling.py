@@ -245,7 +245,7 @@ def test_a_barrier_in_a_branch_of_a_warp_is_found():
 
 
 def test_an_endless_loop_is_found(monkeypatch):
-    monkeypatch.setattr("tilewright.emulator.scheduler._STALL_LIMIT", 2000)
+    monkeypatch.setattr("tilewright.emulator.scheduler._POLL_LIMIT", 200)
     with pytest.raises(EmulatorError, match="livelock"):
         launch("$spin: ld.volatile.global.b32 %r0, [%p0]; bra $spin;", [np.zeros(1)])
 

@@ -217,6 +217,33 @@ def number_kernel(out_ptr, value):
 
 
 @pytest.mark.filterwarnings("error")
+@tw.jit
+def waiting(flag_ptr, out_ptr, n):
+    if tl.program_id(0) == 0:
+        while tl.atomic_add(flag_ptr, 0) == 0:
+            pass
+    else:
+        number = 1
+        for i in range(n):
+            number = (number ^ i) * 3
+        tl.store(out_ptr, number)
+        tl.atomic_xchg(flag_ptr, 1)
+
+
+def test_a_program_that_waits_for_nobody_is_found(monkeypatch):
+    monkeypatch.setattr("tilewright.emulator.scheduler._POLL_LIMIT", 100)
+    with tw.emulate("sm_90a"), pytest.raises(LaunchError, match="again and again"):
+        waiting[(1,)](np.zeros(1, np.int32), np.zeros(1, np.int32), 8)
+
+
+def test_a_program_may_wait_for_one_that_computes_for_long(monkeypatch):
+    monkeypatch.setattr("tilewright.emulator.scheduler._POLL_LIMIT", 100)
+    flag, out = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    with tw.emulate("sm_90a"):
+        waiting[(2,)](flag, out, 5000)
+    assert flag[0] == 1
+
+
 def test_numbers_that_no_fp32_is_are_infinite_as_elsewhere():
     out = np.zeros(1, np.float32)
     with tw.emulate():

@@ -119,7 +119,9 @@ class Machine:
         self.profile: Profile | None = None
         self.print: Callable[[str], None] = print
         self.progress = 0
-        self.polls = 0  # atomics so far: what a loop that waits for another block looks at
+        self.polls = 0  # how often threads have looked at what other blocks may change
+        self.has_polled: Array = np.zeros(self.blocks, bool)
+        self.changes = 0  # of what other blocks may look at
         self.has_woken = False  # whether a thread runs that the scheduler does not know of
         self.time = 1
         self.specials = self._make_specials()
@@ -217,11 +219,17 @@ class Machine:
         if self.races is not None:
             self.races.start()
 
+    def poll(self, lanes: Array) -> None:
+        """Note that threads look at what other blocks may change, maybe to wait for that."""
+        self.polls += 1
+        self.has_polled[self.block_of_thread[lanes]] = True
+
     def end_threads(self, group: Group) -> Signal:
         """Let threads end; barriers and warps no longer wait for them."""
         self.live &= ~group.mask
         self.state[group.mask] = State.DONE
         self.progress += 1
+        self.changes += 1
         for block in np.unique(self.block_of_thread[group.lanes]):
             for barrier in range(BARRIERS + 1):
                 if self.barrier_arrived[block, barrier]:

@@ -20,7 +20,8 @@ from tilewright.emulator.program import EmulatorError, Instruction
 __all__ = ["Scheduler"]
 
 _PATIENCE = 32  # jumps back before a group gives way
-_STALL_LIMIT = 1_000_000  # instructions without any progress
+_STALL_LIMIT = 50_000_000  # instructions without any progress
+_POLL_LIMIT = 50_000  # looks at memory that nobody changes
 _TIMEOUT_ROUNDS = 3
 
 
@@ -34,10 +35,10 @@ class Scheduler:
         self.instructions_run = 0
         self.thread_instructions = 0
         self._jumps = np.zeros(machine.width, np.int32)
-        self._polls = np.zeros(machine.width, np.int64)  # those that had been when it jumped
         self._yielded = np.zeros(machine.width, bool)
         self._timeouts = 0
         self._last_progress = (0, 0)
+        self._last_change = (0, 0)
 
     def run(self) -> None:
         """Run until every thread has ended."""
@@ -125,11 +126,14 @@ class Scheduler:
         self.thread_instructions += instructions * group.count
 
     def _jump_back(self, group: Group) -> None:
-        first, polls = group.mask.argmax(), self.machine.polls
-        has_polled = self._polls[first] != polls
-        self._polls[group.mask] = polls
+        machine, blocks = self.machine, self.machine.block_of_thread[group.lanes]
+        has_polled = machine.has_polled[blocks].any()
+        machine.has_polled[blocks] = False
         self._jumps[group.mask] += 1
-        if has_polled or self._jumps[first] >= _PATIENCE:
+        gives_way = self._jumps[group.mask.argmax()] >= _PATIENCE
+        if not has_polled and gives_way:  # it computes what it may write later
+            self._last_change = (machine.changes, machine.polls)
+        if has_polled or gives_way:
             self._jumps[group.mask] = 0
             self._yielded |= group.mask
 
@@ -139,8 +143,15 @@ class Scheduler:
             self._last_progress = (machine.progress, self.instructions_run)
         elif self.instructions_run - self._last_progress[1] > _STALL_LIMIT:
             raise EmulatorError(
-                "livelock: no thread has written, arrived or ended for a million instructions\n"
-                + self._waiting_report()
+                f"livelock: no thread has written, arrived or ended for {_STALL_LIMIT} "
+                f"instructions\n{self._waiting_report()}"
+            )
+        if machine.changes != self._last_change[0]:
+            self._last_change = (machine.changes, machine.polls)
+        elif machine.polls - self._last_change[1] > _POLL_LIMIT:
+            raise EmulatorError(
+                f"livelock: threads look again and again ({_POLL_LIMIT} times) at memory that "
+                f"no thread changes\n{self._waiting_report()}"
             )
 
     # -- messages ---------------------------------------------------------------------------------

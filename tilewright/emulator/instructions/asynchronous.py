@@ -196,6 +196,7 @@ def _wait_for_bulk(binder: Binder, instruction: Instruction) -> Step:
             if group.mask[copy.thread] and copy.group < state.bulk_group[copy.thread] - pending:
                 copy.run()
                 machine.progress += 1
+                machine.changes += 1
                 if machine.races is not None:
                     machine.races.bulk_read_done(copy.thread, copy.time)
             else:

@@ -108,8 +108,8 @@ def _step(
         return packed
 
     def step(group: Group) -> None:
-        machine.polls += 1
         lanes, places = group.lanes, address(group.lanes)
+        machine.poll(lanes)
         new = rows(values, lanes)
         swap = rows(swaps, lanes) if swaps else new
         old = np.empty_like(new)
@@ -117,6 +117,7 @@ def _step(
         _, first, cells = np.unique(keys, return_index=True, return_inverse=True)
         raw = machine.load(space, places, total, lanes, instruction)[first]
         current = np.ascontiguousarray(raw.reshape(first.size, -1)).view(dtype)
+        found = current.tobytes()
         for chosen in turns(keys):
             before = current[cells[chosen]]
             if function is None:
@@ -127,6 +128,7 @@ def _step(
             current[cells[chosen]] = after
         items = as_items(current.view(np.uint8).reshape(first.size, -1), total)
         machine.store(space, places[first], items, total, lanes[first], instruction)
+        machine.changes += current.tobytes() != found
         for i, target in enumerate(targets):
             target[lanes] = old[:, i]
 

@@ -41,9 +41,12 @@ def _load(binder: Binder, instruction: Instruction, pc: int) -> Step:
     ]
     total = element.itemsize * len(items)
     chunk = min(total, _WIDEST)
+    polls = space != "param" and any(map(instruction.has, ("volatile", "relaxed", "acquire")))
 
     def step(group: Group) -> None:
         lanes = group.lanes
+        if polls:
+            machine.poll(lanes)
         first = address(lanes)
         if total > chunk and (first & np.uint64(total - 1)).any():
             raise EmulatorError(f"misaligned read of {total} bytes")
@@ -88,6 +91,7 @@ def _store(binder: Binder, instruction: Instruction, pc: int) -> Step:
             items = as_items(part, chunk)
             at = first + np.uint64(offset)
             machine.store(space, at, items, chunk, lanes, instruction)
+        machine.changes += space != "shared"
 
     return step
 
