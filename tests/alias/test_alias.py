@@ -17,7 +17,7 @@ import tilewright as tw
 import tilewright.compiler.backend
 import tilewright.language as tl
 from tilewright import alias
-from tilewright.errors import AliasConflict, UnknownName
+from tilewright.errors import AliasConflict, LaunchError, UnknownName
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -265,6 +265,20 @@ def test_the_active_driver(installed):
     assert driver.utils.get_device_properties(0)["multiprocessor_count"] > 0
     assert resolve("triton.runtime.driver.driver") is installed.runtime.driver
     assert "cpu" in installed.backends.backends
+
+
+def test_pytorch_knows_a_gpu_where_the_driver_does_not_answer(installed, monkeypatch):
+    nvidia = installed.backends.backends["nvidia"].driver
+    version = types.SimpleNamespace(cuda="13.0")
+    for available in (True, False):
+        cuda = types.SimpleNamespace(is_available=lambda there=available: there)
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda, version=version))
+        monkeypatch.setattr("tilewright.runtime.cuda.driver", _refuse)
+        assert nvidia.is_active() == available
+
+
+def _refuse():
+    raise LaunchError("the driver cannot be used behind a fork")
 
 
 def test_another_driver_is_told_about(installed):

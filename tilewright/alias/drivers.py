@@ -129,7 +129,14 @@ class NvidiaDriver(CpuDriver):
 
     @staticmethod
     def is_active() -> bool:
-        """Whether there is a GPU that kernels run on."""
+        """Whether there is a GPU that kernels run on.
+
+        PyTorch is asked first: it still knows in a process that was forked from one which had the
+        driver, where the driver itself answers nothing. Inductor compiles in such processes.
+        """
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.version.cuda and torch.cuda.is_available():
+            return True
         count = ctypes.c_int()
         try:
             cuda.driver().call("cuDeviceGetCount", ctypes.byref(count), doing="counting GPUs")
