@@ -17,6 +17,8 @@ SOME = frozenset({
     "layer_norm", "linear_gelu", "max_pool_gradient", "quantize", "rotary", "softmax",
 })  # fmt: skip
 
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+
 # What Inductor leaves to PyTorch's own kernels on the CPU.
 WITHOUT_KERNELS = frozenset({
     "adaptive_avg_pool", "attention", "attention_by_hand", "conv1d", "conv3d", "digamma", "dropout",
@@ -57,6 +59,8 @@ def numbers(*shape):
 def test_kernels_of_users(name, dynamic):
     from tests.inductor import user_kernels
 
+    if name == "call_in_place" and dynamic and VERSION < (2, 13):
+        pytest.skip("an assertion of PyTorch's own stops it, whoever compiles the kernel")
     function = getattr(user_kernels, name)
     arguments = [numbers(1000) for _ in range(1 if name == "call_tuned" else 2)]
     torch._dynamo.reset()
@@ -96,6 +100,7 @@ def test_which_arguments_are_written():
 # ---- processes and caches
 
 SCRIPT = """
+import sys
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor.async_compile import AsyncCompile
@@ -112,7 +117,7 @@ triton.compile = lambda *args, **named: here.append(1) or compile(*args, **named
 def function(x):
     return x.sin().softmax(-1), x.cumsum(-1) * 2
 
-x = torch.randn(8, 100, generator=torch.Generator().manual_seed(0))
+x = torch.randn(8, 100, generator=torch.Generator().manual_seed(0)).to(sys.argv[1])
 AsyncCompile.wait_pool_ready()
 actual = function(x)
 torch.testing.assert_close(actual, (x.sin().softmax(-1), x.cumsum(-1) * 2))
@@ -121,14 +126,15 @@ print("here", len(here), "hits", counters["inductor"]["fxgraph_cache_hit"])
 
 
 @pytest.mark.slow
-def test_compile_workers_and_caches(tmp_path, monkeypatch):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_compile_workers_and_caches(device, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "kernels"))
     program = tmp_path / "program.py"
     program.write_text(SCRIPT)
     said = []
     for _ in range(2):
-        command = [sys.executable, "-m", "tilewright", str(program)]
+        command = [sys.executable, "-m", "tilewright", str(program), device]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "kernels").iterdir()}
