@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tilewright import env
+from tilewright.errors import LaunchError
 from tilewright.runtime.arguments import Argument
 from tilewright.runtime.cache import Entry, read_entry
 from tilewright.runtime.deferred import Deferred
@@ -97,6 +98,13 @@ def run_code(code: Code, grid: Extents, arguments: Sequence[Argument]) -> None:
 def _without_tensor_maps(code: gpu_code.GpuCode) -> gpu_code.GpuCode:
     if code.without_tensor_maps is None:
         assert code.request.target is not None
+        if getattr(code.request.function, "fn", None) is None:
+            raise LaunchError(
+                f"{code.name} is to be compiled again, for an array without elements, but comes "
+                "from another process without its source",
+                hint="compile it in this process (torch._inductor.config.compile_threads = 1), or "
+                "do not launch it on such an array",
+            )
         architecture, options, gpu = code.request.target
         asked = code.request.for_target(
             gpu_target.GpuTarget(architecture, replace(options, tensor_maps=False), gpu)
