@@ -73,3 +73,43 @@ def test_lanes_share_the_parts_of_16_warps(num_warps, reads, shuffles):
     ptx = ptx_of(sum_kernel, values, num_warps=num_warps, SIZE=8192)
     assert ptx.count("ld.shared.v4.b32") == reads
     assert ptx.count("shfl.sync.bfly") == shuffles
+
+
+@tw.jit
+def merged(mean, m2, weight, other_mean, other_m2, other_weight):
+    total = weight + other_weight
+    share = tl.where(total == 0.0, 0.0, other_weight / total)
+    delta = other_mean - mean
+    return mean + delta * share, m2 + other_m2 + delta * delta * weight * share, total
+
+
+@tw.jit
+def welford_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    mean = m2 = weight = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, size, BLOCK):
+        x = tl.load(x_ptr + start + tl.arange(0, BLOCK)).to(tl.float32)
+        if start == 0:
+            mean, m2, weight = x, tl.zeros_like(m2), tl.full((BLOCK,), 1.0, tl.float32)
+        else:
+            weight = weight + 1
+            delta = x - mean
+            mean = mean + delta / weight
+            m2 = m2 + delta * (x - mean)
+    mean, m2, weight = tl.reduce((mean, m2, weight), 0, merged)
+    tl.store(out_ptr, mean)
+    tl.store(out_ptr + 1, m2)
+    tl.store(out_ptr + 2, weight)
+
+
+def test_what_a_loop_carries_together_is_in_one_place():
+    """The weights depend on no load: they are where the means are, only parts of warps move."""
+    x = small_integers(4096).astype(ml_dtypes.bfloat16)
+    values = [x, np.zeros(3, np.float32), 4096]
+    options = {"num_warps": 16, "num_stages": 1, "BLOCK": 2048}
+    harness.check(welford_kernel, (1,), values, tolerance=1e-5, **options)
+    ptx = ptx_of(welford_kernel, values, **options)
+    assert ptx.count("st.shared") == 3
+    assert "matrix" not in ptx
+    # Three values of four warps each, at once; then two steps between lanes.
+    assert ptx.count("ld.shared") == ptx.count("ld.shared.v4.b32") == 3
+    assert ptx.count("shfl.sync.bfly") == 3 * (5 + 2)

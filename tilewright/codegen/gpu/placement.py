@@ -19,7 +19,6 @@ from tilewright import ops
 from tilewright.codegen.gpu.products import ProductPlan
 from tilewright.codegen.gpu.views import padded, result_layout
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
-from tilewright.errors import InternalError
 from tilewright.ir.core import Effect, Function, Op, Param, Value
 from tilewright.layout import LinearLayout, contiguous_elements, memory_vectors
 from tilewright.layout.blocked import blocked, slice_of
@@ -98,7 +97,8 @@ class Placement:
         self.architecture, self.num_warps = architecture, num_warps
         self._homes: dict[Value, LinearLayout] = {}
         self._products: dict[ops.Dot, ProductPlan] = {}
-        self._open: set[Value] = set()
+        self._open: set[Value] = set()  # what is being searched for
+        self._without: set[Value] = set()  # what this search has found nothing for
         self._carriers: dict[Value, tuple[Op, int]] = {}
         self._per_thread: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         self._written = [pointer for op in function.body.walk() for pointer in written_by(op)]
@@ -197,16 +197,35 @@ class Placement:
 
     def home(self, value: Value) -> LinearLayout:
         """Return where a tile lives that is more than a recipe."""
+        if isinstance(value, Param):
+            op, number = self._carriers[value]
+            return self.home(op.results[number])
         if value not in self._homes:
-            found = self._find_home(value)
-            if found is None:
-                raise InternalError(f"no layout for {value.type}")
-            self._homes[value] = found
+            found = self._find_home(value) or self._beside(value)
+            self._homes[value] = found or self._default(value)
         return self._homes[value]
+
+    def _beside(self, value: Value) -> LinearLayout | None:
+        """Where the tiles are that a loop or branch hands on together with an indifferent one."""
+        op = defining_op(value)
+        if op is None or not _is_handed_on(value):
+            return None
+        others = (r for r in op.results if r is not value and r.shape == value.shape)
+        return next(filter(None, map(self._find_home, others)), None)
 
     def of_elements(self, value: Value) -> LinearLayout:
         """Return where all elements of a tile are best computed."""
-        return self._wanted(value) or self._moved(value) or self._default(value)
+        found = self._wanted(value) or self._moved(value) or self._of_indifferent(value)
+        return found or self._default(value)
+
+    def _of_indifferent(self, value: Value) -> LinearLayout | None:
+        """Where a tile is that a loop or branch hands on, if only such are what `value` is of."""
+        if self._open:
+            return None
+        leaves = (leaf for leaf, same_index in self.uses.leaves((value,)) if same_index)
+        alike = (leaf for leaf in leaves if leaf.shape == value.shape and leaf.shape)
+        carried = (leaf for leaf in alike if _is_handed_on(leaf))
+        return next(map(self.home, carried), None)
 
     def _moved(self, value: Value) -> LinearLayout | None:
         """Where the elements of a tile are that other tiles' elements become by moving only."""
@@ -260,6 +279,7 @@ class Placement:
         return self.blocked(shape, tuple(reversed(range(len(shape)))))
 
     def _find_home(self, value: Value) -> LinearLayout | None:
+        """Return where a tile has to live; None for one that may live where others do."""
         if isinstance(value, Param):
             return self._carried(*self._carriers[value])
         op = defining_op(value)
@@ -279,7 +299,7 @@ class Placement:
             case ops.If():
                 number = op.results.index(value)
                 arms = (arm.yields[number] for arm in (op.then, op.orelse))
-                return next(filter(None, map(self._wanted, arms)), self._default(value))
+                return next(filter(None, map(self._wanted, arms)), None)
         return self._default(value)
 
     def _carried(self, op: Op, number: int) -> LinearLayout | None:
@@ -288,13 +308,18 @@ class Placement:
         result = op.results[number]
         if result in self._homes:
             return self._homes[result]
-        if result in self._open:
+        if result in self._open or result in self._without:
             return None
         self._open.add(result)
         found = self._wanted(op.body.yields[number]) or self._wanted(op.inits[number])
         self._open.discard(result)
-        self._homes[result] = found or self._default(result)
-        return self._homes[result]
+        if found is not None:
+            self._homes[result] = found
+        else:
+            self._without.add(result)
+        if not self._open:
+            self._without.clear()
+        return found
 
     def _wanted(self, value: Value) -> LinearLayout | None:
         """The layout of the first tile of the same shape that computing `value` ends at."""
@@ -322,6 +347,11 @@ class Placement:
         """Whether another product stands beside it, which then reads what this one leaves."""
         neighbours = self.uses.block_of[op].ops
         return any(isinstance(other, ops.Dot) and other is not op for other in neighbours)
+
+
+def _is_handed_on(value: Value) -> bool:
+    """Whether a loop or branch hands a value on."""
+    return isinstance(value, Param) or isinstance(defining_op(value), ops.For | ops.While | ops.If)
 
 
 def _keeps_order(layout: LinearLayout, axis: int) -> bool:

@@ -27,7 +27,8 @@ __all__ = ["Reductions"]
 
 Parts = list[Element]  # one element for each input of the reduction
 _CHAINED_STEPS = 3  # sums of up to 8 products are chains: enough of them run side by side
-_SPREAD_PARTS = 16  # from so many on, lanes share what there is to read between warps
+# From so many ops on to combine all that warps have written, lanes share what there is to read.
+_SPREAD_OPS = 15
 
 
 class Reductions:
@@ -96,7 +97,7 @@ def _write(together: Sequence[_Reduction]) -> None:
     if first.warp_steps:
         joint = [[part for parts in line for part in parts] for line in zip(*partial, strict=True)]
         kinds = [value.type.element for each in together for value in each.op.inputs]
-        spread = first.spread(kinds) if all(each.takes_any_order for each in together) else []
+        spread = first.spread(kinds, sum(each.combine_ops for each in together))
         exchanged = first.exchange(joint, kinds, spread)
         start = 0
         for number, reduction in enumerate(together):
@@ -267,30 +268,33 @@ class _Reduction:
         """Of this lane's elements and its partner's, those that come first along the axis first."""
         where = self.puller.threads.coordinate(self.layout, self.op.axis, 0)
         bit = self.code.assign(f"and i32 {where.text}, {self._distance(step)}", where.level)
-        text = self.code.assign(f"icmp ne i32 {bit}, 0", where.level)
-        is_far = Element(text, 1, where.level)
+        text = self.code.assign(f"icmp eq i32 {bit}, 0", where.level)
+        return self._chosen(Element(text, 1, where.level), own, other)
+
+    def _chosen(self, is_near: Element, own: Parts, other: Parts) -> tuple[Parts, Parts]:
+        """Two groups, this lane's first if it is the near one."""
         near: Parts = []
         far: Parts = []
         for mine, theirs, value in zip(own, other, self.op.inputs, strict=True):
-            near.append(self._choose(is_far, theirs, mine, value.type.element))
-            far.append(self._choose(is_far, mine, theirs, value.type.element))
+            near.append(self._choose(is_near, mine, theirs, value.type.element))
+            far.append(self._choose(is_near, theirs, mine, value.type.element))
         return near, far
 
     # -- between warps ----------------------------------------------------------------------------
 
     @property
-    def takes_any_order(self) -> bool:
-        """Whether groups may be combined in any order, and all of them begin inside the tile."""
-        size = self.op.inputs[0].shape[self.op.axis]
-        return self.op.commutative and not size & size - 1
+    def combine_ops(self) -> int:
+        """How many ops combine two groups."""
+        return sum(1 for _ in self.op.combine.walk())
 
-    def spread(self, kinds: Sequence[ElementType]) -> list[int]:
+    def spread(self, kinds: Sequence[ElementType], combine_ops: int) -> list[int]:
         """The bits of a lane's number that say which parts it reads: as many as one instruction.
 
         To read many of them in every lane would keep shared memory busy for longer than lanes take
-        to combine them.
+        to combine them, and each thread with combining. All groups have to begin inside the tile.
         """
-        if 1 << len(self.warp_steps) < _SPREAD_PARTS:
+        size = self.op.inputs[0].shape[self.op.axis]
+        if size & size - 1 or ((1 << len(self.warp_steps)) - 1) * combine_ops < _SPREAD_OPS:
             return []
         at_once = min(parts_at_once(kind) for kind in kinds)
         count = len(self.warp_steps) - (at_once.bit_length() - 1)
@@ -335,5 +339,8 @@ class _Reduction:
             parts = merged
         (whole,) = parts
         for bit in spread:
-            whole = self._combine(whole, self._from_lanes(whole, 1 << bit))
+            other = self._from_lanes(whole, 1 << bit)
+            is_near = None if self.op.commutative else self.puller.threads.has_none_of(1 << bit, 0)
+            near, far = (whole, other) if is_near is None else self._chosen(is_near, whole, other)
+            whole = self._combine(near, far)
         return whole
