@@ -169,7 +169,7 @@ def test_every_way_to_machine_code_is_right_and_alike(way, monkeypatch, tmp_path
     if way != "ptxas":
         monkeypatch.setattr(gpu_build, "find_ptxas", lambda: None)
     if way == "loading":
-        monkeypatch.setattr(gpu_build, "_linked", lambda *_: None)
+        monkeypatch.setattr(gpu_build, "linked", lambda *_: None)
     x = random(64, 4096, dtype=torch.float16)
     out = torch.empty_like(x)
     for _ in range(2):  # compiled, then from the disk cache

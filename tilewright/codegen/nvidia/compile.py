@@ -27,6 +27,7 @@ from tilewright.codegen.nvidia.instructions import PtxMachine
 from tilewright.codegen.nvidia.libraries import foreign_calls, link_libraries
 from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.nvidia.products import NvidiaProducts
+from tilewright.codegen.nvidia.register_copies import place_copies
 from tilewright.codegen.nvidia.tensor_copy import TensorCopies, is_tensor_copy
 from tilewright.codegen.nvidia.tensor_map import TensorMap
 from tilewright.codegen.uses import Uses
@@ -338,6 +339,6 @@ def _ptx(text: str, target: NvidiaTarget, function: Function, options: GpuOption
         with parse_module(text, context) as module, _target_machine(target) as machine:
             link_libraries(module, context, function, options)
             optimize_module(module, machine, _LEVEL)
-            return str(machine.emit_assembly(module))
+            return place_copies(str(machine.emit_assembly(module)))
     finally:
         context.close()
