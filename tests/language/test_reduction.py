@@ -183,7 +183,7 @@ def test_a_scan_is_sequential():
 
 def test_combine_mistakes_are_named():
     x = tile([1, 2], "i32")
-    with pytest.raises(CompileError, match="must be a function of the language"):
+    with pytest.raises(CompileError, match="expected a function of the language"):
         tl.reduce(x, 0, lambda a, b: a + b)
     with pytest.raises(CompileError, match="must keep the types"):
         tl.reduce(x, 0, half_and_add)
