@@ -95,6 +95,11 @@ def cache_autotuning() -> bool:
     return _flag("TILEWRIGHT_CACHE_AUTOTUNING") or _flag("TRITON_CACHE_AUTOTUNING")
 
 
+def cache_manager() -> str:
+    """`TRITON_CACHE_MANAGER=MODULE:CLASS`: what keeps the files of programs; "" for our own."""
+    return os.environ.get("TRITON_CACHE_MANAGER", "")
+
+
 def libdevice_path() -> str:
     """`TILEWRIGHT_LIBDEVICE_PATH=FILE` (or `TRITON_...`): CUDA's libdevice, where a kernel asks."""
     named = (os.environ.get(f"{name}_LIBDEVICE_PATH", "") for name in ("TILEWRIGHT", "TRITON"))

@@ -8,7 +8,7 @@ import pkgutil
 import subprocess
 import sys
 import types
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
@@ -391,3 +391,13 @@ def test_files_beside_compiled_kernels(installed, monkeypatch, tmp_path):
     assert manager.get_group("a.json") is None
     with pytest.raises(tw.Unsupported, match="neither replaced nor written down"):
         cache.FileCacheManager("AD7Q", dump=True)
+
+
+def test_a_program_keeps_its_files_by_a_class_of_its_own(installed, monkeypatch):
+    cache = resolve("triton.runtime.cache")
+    monkeypatch.setenv("TRITON_CACHE_MANAGER", "pathlib:PurePosixPath")
+    assert cache.get_cache_manager("00ff") == PurePosixPath("AD7Q")
+    for wrong in ("collections", "collections:Missing", "no_such_module:Class", ":Class"):
+        monkeypatch.setenv("TRITON_CACHE_MANAGER", wrong)
+        with pytest.raises(tw.LaunchError, match="TRITON_CACHE_MANAGER"):
+            cache.get_cache_manager("00ff")
