@@ -51,6 +51,15 @@ def program(more="", stride="", n=256, start="", options=""):
     return KERNEL.format(more=more, stride=stride, n=n, start=start, options=options)
 
 
+def test_a_program_that_imports_triton(check):
+    before = list(sys.path), os.environ.get("PYTHONPATH")
+    text = program(more=" + 8").replace("@tw.", "import triton\n@triton.", 1)
+    status, output = check(text)
+    assert status == 1
+    assert "out-of-bounds read" in output
+    assert before == (sys.path, os.environ.get("PYTHONPATH"))
+
+
 def test_a_clean_program(check):
     status, output = check(program())
     assert status == 0

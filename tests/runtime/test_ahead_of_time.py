@@ -181,11 +181,12 @@ def test_one_artefact_has_code_for_several_gpus(tmp_path):
     assert run(7, 5) == " result 209"
 
 
-def test_the_command_writes_both_files(tmp_path, capsys):
+@pytest.mark.parametrize("package", ["tilewright", "triton"])
+def test_the_command_writes_both_files(tmp_path, capsys, package):
     source = tmp_path / "kernels.py"
     source.write_text(
-        "import tilewright as tw\nimport tilewright.language as tl\n\n\n"
-        "@tw.jit\ndef fill(x_ptr, value, N: tl.constexpr):\n"
+        f"import {package}\nimport {package}.language as tl\n\n\n"
+        f"@{package}.jit\ndef fill(x_ptr, value, N: tl.constexpr):\n"
         "    tl.store(x_ptr + tl.arange(0, N), value)\n"
     )
     command = ["compile", str(source), "-n", "fill", "-s", "*i32, i32, 16", "-on", "fill16"]

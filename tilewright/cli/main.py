@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from tilewright.cli import check
-from tilewright.cli.script import become_program
+from tilewright.cli.script import alias_for_files, become_program
 from tilewright.errors import TilewrightError
 from tilewright.tools import compile as ahead_of_time
 
 __all__ = ["main"]
 
 _DESCRIPTION = """\
-Tools around kernels.
+Tools around kernels. In the files that they run `import triton` gives Tilewright.
 
 `tilewright FILE ARGUMENTS...` and `tilewright -m MODULE ARGUMENTS...` run a program in which
 `import triton` gives Tilewright; everything else is as `python` would run it.
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return become_program(given)
     options = parser.parse_args(given)
     try:
-        status: int = options.run(options)
+        with alias_for_files():
+            status: int = options.run(options)
         sys.stdout.flush()
     except TilewrightError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

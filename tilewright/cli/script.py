@@ -5,13 +5,14 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from tilewright import alias
 
-__all__ = ["become_program", "run_script"]
+__all__ = ["alias_for_files", "become_program", "run_script"]
 
 
 def become_program(arguments: Sequence[str]) -> int:
@@ -36,6 +37,20 @@ def become_program(arguments: Sequence[str]) -> int:
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         return 1
     return 0
+
+
+@contextmanager
+def alias_for_files() -> Iterator[None]:
+    """Let the files that a command runs find Tilewright as `triton`, and put that back after."""
+    # Where the calling process has a `triton`, whichever it is, files get that one.
+    if alias.is_installed() or "triton" in sys.modules:
+        yield
+        return
+    alias.install()
+    try:
+        yield
+    finally:
+        alias.uninstall()
 
 
 def run_script(file: Path, arguments: Sequence[str]) -> str:
