@@ -395,7 +395,7 @@ def test_a_long_tuning_tells_what_it_found(monkeypatch, capfd):
         ),
         (
             lambda: tw.heuristics({"STEPS": len})(tw.jit(add)),
-            r"heuristics of add: `STEPS` is no parameter .*\n.*did you mean `STEP`\?",
+            r"heuristics of add: `STEPS` is neither a parameter .*\n.*did you mean `STEP`",
         ),
         (
             lambda: tw.jit(tw.autotune(steps(1), key=[])(tw.jit(add))),
@@ -410,6 +410,15 @@ def test_a_long_tuning_tells_what_it_found(monkeypatch, capfd):
 def test_decorators_that_do_not_fit(decorate, message):
     with pytest.raises(tw.TilewrightError, match=message):
         decorate()
+
+
+def test_heuristics_compute_options_of_a_launch():
+    rules = {"STEP": lambda given: given["n"], "num_warps": lambda given: 2 * given["STEP"]}
+    x = np.zeros(4, np.float32)
+    kernel = tw.heuristics(rules)(tw.jit(add))
+    with tw.emulate("sm_80"):
+        assert kernel[(4,)](x, 4).metadata.num_warps == 8
+    assert x.tolist() == [4] * 4
 
 
 def test_options_of_a_launch_are_no_unknown_parameters():

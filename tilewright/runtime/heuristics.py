@@ -1,4 +1,4 @@
-"""`@heuristics`: parameters computed from the other arguments at each launch."""
+"""`@heuristics`: parameters and launch options computed from the arguments at each launch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.dispatch import Grid
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.kernel_interface import KernelInterface
+from tilewright.runtime.options import DEFAULTS
 from tilewright.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ class Heuristics(KernelInterface):
         self.base_fn = kernel_below("heuristics", fn)
         self.arg_names: list[str] = fn.arg_names
         self.values = dict(values)
-        for name in self.values.keys() - {*self.arg_names}:
-            hint = did_you_mean(name, self.arg_names)
+        for name in self.values.keys() - {*self.arg_names, *DEFAULTS}:
+            hint = did_you_mean(name, [*self.arg_names, *DEFAULTS])
             raise LaunchError(
-                f"heuristics of {self.base_fn.name}: `{name}` is no parameter of the kernel",
+                f"heuristics of {self.base_fn.name}: `{name}` is neither a parameter of the "
+                "kernel nor a launch option",
                 hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in self.arg_names)}",
             )
 
@@ -106,7 +108,8 @@ def heuristics(
     """Compute parameters of a kernel from its other arguments.
 
     `values` has a function for each such parameter: from the arguments by name to its value. They
-    are called in order at each launch, and later ones see what earlier ones gave.
+    are called in order at each launch, and later ones see what earlier ones gave. Launch options
+    (`num_warps`) can be computed as well.
 
     >>> import tilewright, tilewright.language as tl
     >>> @tilewright.heuristics({"BLOCK": lambda args: tilewright.next_power_of_2(args["n"])})
