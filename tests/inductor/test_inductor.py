@@ -83,6 +83,30 @@ def test_what_a_kernel_only_reads_is_not_copied():
     assert ", arg1_1, " in launch
 
 
+def test_hooks_are_told_of_the_launches_of_compiled_functions():
+    import triton
+
+    from tests.inductor import user_kernels
+
+    names = []
+
+    def note(metadata):
+        names.append(metadata.get()["name"])
+
+    arguments = numbers(1000), numbers(1000)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: user_kernels.call_scaled_sum(x, y).sin(), fullgraph=True)
+    # PyTorch looks for hooks when it loads a kernel: without any, later ones are told None.
+    triton.knobs.runtime.launch_enter_hook.add(note)
+    try:
+        compiled(*arguments)
+        names.clear()  # launches that measured are among them
+        compiled(*arguments)
+    finally:
+        triton.knobs.runtime.launch_enter_hook.remove(note)
+    assert [n.split("_")[0] for n in names] == ["triton", "scaled", "triton"]
+
+
 def test_which_arguments_are_written():
     from tests.inductor import user_kernels as kernels
     from tilewright.torch.accesses import written_arguments
