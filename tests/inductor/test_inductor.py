@@ -95,8 +95,11 @@ def test_hooks_are_told_of_the_launches_of_compiled_functions():
 
     arguments = numbers(1000), numbers(1000)
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x, y: user_kernels.call_scaled_sum(x, y).sin(), fullgraph=True)
-    # PyTorch looks for hooks when it loads a kernel: without any, later ones are told None.
+    # PyTorch looks for hooks when it loads a kernel: without any, later ones are told None. So
+    # these are kernels that no other test loads.
+    compiled = torch.compile(
+        lambda x, y: user_kernels.call_scaled_sum(1.25 * x, y).sin(), fullgraph=True
+    )
     triton.knobs.runtime.launch_enter_hook.add(note)
     try:
         compiled(*arguments)
