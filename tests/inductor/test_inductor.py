@@ -85,6 +85,7 @@ def test_what_a_kernel_only_reads_is_not_copied():
 
 def test_hooks_are_told_of_the_launches_of_compiled_functions():
     import triton
+    from torch._inductor.utils import fresh_cache
 
     from tests.inductor import user_kernels
 
@@ -95,16 +96,15 @@ def test_hooks_are_told_of_the_launches_of_compiled_functions():
 
     arguments = numbers(1000), numbers(1000)
     torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: user_kernels.call_scaled_sum(x, y).sin(), fullgraph=True)
     # PyTorch looks for hooks when it loads a kernel: without any, later ones are told None. So
-    # these are kernels that no other test loads.
-    compiled = torch.compile(
-        lambda x, y: user_kernels.call_scaled_sum(1.25 * x, y).sin(), fullgraph=True
-    )
+    # the kernels that other tests have loaded are out of the way.
     triton.knobs.runtime.launch_enter_hook.add(note)
     try:
-        compiled(*arguments)
-        names.clear()  # launches that measured are among them
-        compiled(*arguments)
+        with fresh_cache():
+            compiled(*arguments)
+            names.clear()  # launches that measured are among them
+            compiled(*arguments)
     finally:
         triton.knobs.runtime.launch_enter_hook.remove(note)
     assert [n.split("_")[0] for n in names] == ["triton", "scaled", "triton"]
