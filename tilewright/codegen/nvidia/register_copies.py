@@ -8,9 +8,7 @@ __all__ = ["place_copies"]
 
 _BEGIN, _END = "\t// begin inline asm\n", "\t// end inline asm\n"
 _COPY = r"\tmov\.b\d+ \t(%r\w+), (%r\w+);\n"
-_COPIES = f"(?P<copies>(?:{_COPY})+)"
-_WAIT = rf"(?P<wait>{_BEGIN}\twgmma\.wait_group\.sync\.aligned \d+;\n{_END})"
-_BEFORE_WAIT = re.compile(_COPIES + _WAIT)
+_WAIT = re.compile(rf"({_BEGIN}\twgmma\.wait_group\.sync\.aligned \d+;\n{_END})")
 _PRODUCT = rf"{_BEGIN}\t\{{\n(?:(?!{_END}).*\n)*?wgmma\.mma_async(?:(?!{_END}).*\n)*{_END}"
 _GROUP = re.compile(
     rf"{_BEGIN}\twgmma\.fence\.sync\.aligned;\n{_END}(?:\t\.loc.*\n|{_COPY}|{_PRODUCT})*"
@@ -26,8 +24,19 @@ def place_copies(ptx: str) -> str:
     that runs lets nobody read its registers before the wait, nor write what it takes behind the
     fence (PTX ISA, `wgmma.mma_async`). Fence and wait themselves name no registers.
     """
-    ptx = _BEFORE_WAIT.sub(r"\g<wait>\g<copies>", ptx)
-    return _GROUP.sub(lambda group: _copies_first(group[0]), ptx)
+    return _GROUP.sub(lambda group: _copies_first(group[0]), _copies_behind_waits(ptx))
+
+
+def _copies_behind_waits(ptx: str) -> str:
+    pieces = _WAIT.split(ptx)  # what is between the waits, and the waits, in turns
+    for number in range(1, len(pieces), 2):
+        lines = pieces[number - 1].splitlines(keepends=True)
+        kept = len(lines)
+        while kept and re.fullmatch(_COPY, lines[kept - 1]):
+            kept -= 1
+        pieces[number - 1] = "".join(lines[:kept])
+        pieces[number + 1] = "".join(lines[kept:]) + pieces[number + 1]
+    return "".join(pieces)
 
 
 def _copies_first(group: str) -> str:
