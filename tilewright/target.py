@@ -85,7 +85,8 @@ class NvidiaTarget(NamedTuple):
     `architecture` is its name for LLVM and ptxas, `ptx_feature` the version of PTX that LLVM is
     asked for. `shared_bytes` is how much shared memory a block may have. `product_types` are the
     types that `mma.sync` multiplies. `has_stmatrix` and the like say what instructions there are.
-    `most_warps` is the number of warps that a multiprocessor runs at once.
+    `most_warps` is the number of warps that a multiprocessor runs at once, `largest_grid` that of
+    blocks along each axis.
     """
 
     architecture: str
@@ -100,6 +101,7 @@ class NvidiaTarget(NamedTuple):
     most_warps: int = 64
     warp_size: int = 32
     max_registers: int = 255
+    largest_grid: tuple[int, int, int] = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
     @property
     def triple(self) -> str:

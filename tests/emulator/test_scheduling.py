@@ -250,6 +250,20 @@ def test_an_endless_loop_is_found(monkeypatch):
         launch("$spin: ld.volatile.global.b32 %r0, [%p0]; bra $spin;", [np.zeros(1)])
 
 
+def test_an_endless_loop_that_writes_is_found(monkeypatch):
+    monkeypatch.setattr("tilewright.emulator.scheduler._STEP_LIMIT", 1000)
+    body = "$loop: add.s32 %r0, %r0, 1; st.global.b32 [%p0], %r0; bra $loop;"
+    with pytest.raises(
+        EmulatorError, match=r"has ended for 1000 instructions\n  block \(0, 0, 0\)"
+    ):
+        launch(body, [np.zeros(1)])
+
+
+def test_grids_that_there_are_not():
+    with pytest.raises(EmulatorError, match=r"not \(1, 65536, 1\)"):
+        Emulator(kernel("", 0)).launch("k", (1, 2**16), (32,), [])
+
+
 def test_grids_and_blocks_of_three_dimensions():
     body = """
   mov.u32 %r1, %tid.y;

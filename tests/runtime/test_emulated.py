@@ -1,6 +1,7 @@
 """`tilewright.emulate` and `TILEWRIGHT_EMULATE`: the code of a GPU, on arrays of the CPU."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -234,6 +235,33 @@ def test_a_program_that_waits_for_nobody_is_found(monkeypatch):
     monkeypatch.setattr("tilewright.emulator.scheduler._POLL_LIMIT", 100)
     with tw.emulate("sm_90a"), pytest.raises(LaunchError, match="again and again"):
         waiting[(1,)](np.zeros(1, np.int32), np.zeros(1, np.int32), 8)
+
+
+@tw.jit
+def counting(flag_ptr, out_ptr, STEP: tl.constexpr):
+    number = 0
+    while tl.atomic_add(flag_ptr, 0) == 0:
+        number += STEP
+        tl.store(out_ptr + tl.arange(0, 32), number)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [(0, "again and again"), (1, "have looked 200 times at what others may change")],
+)
+def test_a_program_that_stores_while_it_waits_for_nobody_is_found(step, message, monkeypatch):
+    monkeypatch.setattr("tilewright.emulator.scheduler._POLL_LIMIT", 100)
+    monkeypatch.setattr("tilewright.emulator.scheduler._LOOK_LIMIT", 200)
+    with tw.emulate("sm_90a"), pytest.raises(LaunchError, match=message) as caught:
+        counting[(2,)](np.zeros(1, np.int32), np.zeros(32, np.int32), step)
+    assert re.search(rf"block \(1, 0, 0\) warp 3 .*{Path(__file__).name}:\d+", str(caught.value))
+
+
+@pytest.mark.parametrize("grid", [(1, 2**16), (2, 3, 2**31 - 1)])
+def test_grids_that_gpus_do_not_have_are_not_emulated(grid):
+    message = f"number_kernel: a GPU takes 65535 programs along axis {len(grid) - 1}, not"
+    with tw.emulate("sm_90a"), pytest.raises(LaunchError, match=message):
+        number_kernel[grid](np.zeros(1, np.float32), 1.0)
 
 
 def test_a_program_may_wait_for_one_that_computes_for_long(monkeypatch):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
+from math import prod
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -44,6 +45,7 @@ _SHARED_AT_ONCE = 64 << 20
 _WATCHED_AT_ONCE = 128 << 20  # bytes that the race detector keeps
 _WAITING_AT_ONCE = 64  # blocks that wait take the time of those that they wait for
 _LARGEST_BLOCK = 1024
+_LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
 
 class LaunchOptions(TypedDict, total=False):
@@ -207,6 +209,8 @@ def _shape(
     threads = int(np.prod(block_shape))
     if not 1 <= threads <= _LARGEST_BLOCK:
         raise EmulatorError(f"a block has 1 to {_LARGEST_BLOCK} threads, not {threads}")
+    if any(size > largest for size, largest in zip(grid_shape, _LARGEST_GRID, strict=True)):
+        raise EmulatorError(f"a grid has at most {_LARGEST_GRID} blocks, not {grid_shape}")
     cluster = int(np.prod(kernel.directives.get("reqnctapercluster", (1,))))
     if cluster > 1:
         raise EmulatorError(f"clusters of {cluster} blocks are not modelled, only of one")
@@ -217,7 +221,7 @@ def _shape(
     if largest is not None and threads > int(np.prod(largest)):
         raise EmulatorError(f"`{kernel.name}` allows {int(np.prod(largest))} threads a block")
     at_once = _THREADS_AT_ONCE // threads
-    at_once = min(at_once, _SHARED_AT_ONCE // max(shared_bytes, 1), int(np.prod(grid_shape)))
+    at_once = min(at_once, _SHARED_AT_ONCE // max(shared_bytes, 1), prod(grid_shape))
     if watched:
         at_once = min(at_once, _WATCHED_AT_ONCE // RaceDetector.block_bytes(threads, shared_bytes))
     if _may_wait(kernel):
@@ -365,9 +369,9 @@ def _bind(machine: Machine) -> list[Step]:
 def _run(machine: Machine, report: Report) -> None:
     steps = _bind(machine)
     x, y, z = machine.shape.grid
-    blocks = [(i, j, k) for k, j, i in product(range(z), range(y), range(x))]
-    for first in range(0, len(blocks), machine.blocks):
-        machine.start(blocks[first : first + machine.blocks])
+    blocks = ((i, j, k) for k, j, i in product(range(z), range(y), range(x)))
+    while chosen := list(islice(blocks, machine.blocks)):
+        machine.start(chosen)
         scheduler = Scheduler(machine, machine.kernel.instructions, steps)
         scheduler.run()
         report.instructions += scheduler.instructions_run

@@ -119,6 +119,7 @@ class Machine:
         self.profile: Profile | None = None
         self.print: Callable[[str], None] = print
         self.progress = 0
+        self.ends = 0  # how often threads have ended
         self.polls = 0  # how often threads have looked at what other blocks may change
         self.has_polled: Array = np.zeros(self.blocks, bool)
         self.changes = 0  # of what other blocks may look at
@@ -230,6 +231,7 @@ class Machine:
         self.state[group.mask] = State.DONE
         self.progress += 1
         self.changes += 1
+        self.ends += 1
         for block in np.unique(self.block_of_thread[group.lanes]):
             for barrier in range(BARRIERS + 1):
                 if self.barrier_arrived[block, barrier]:

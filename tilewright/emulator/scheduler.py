@@ -22,6 +22,9 @@ __all__ = ["Scheduler"]
 _PATIENCE = 32  # jumps back before a group gives way
 _STALL_LIMIT = 50_000_000  # instructions without any progress
 _POLL_LIMIT = 50_000  # looks at memory that nobody changes
+# Since a thread has ended: with these, a loop that also stores what it counts comes to an end.
+_LOOK_LIMIT = 500_000
+_STEP_LIMIT = 200_000_000
 _TIMEOUT_ROUNDS = 3
 
 
@@ -39,6 +42,7 @@ class Scheduler:
         self._timeouts = 0
         self._last_progress = (0, 0)
         self._last_change = (0, 0)
+        self._last_end = (0, 0, 0)
 
     def run(self) -> None:
         """Run until every thread has ended."""
@@ -142,17 +146,34 @@ class Scheduler:
         if machine.progress != self._last_progress[0]:
             self._last_progress = (machine.progress, self.instructions_run)
         elif self.instructions_run - self._last_progress[1] > _STALL_LIMIT:
-            raise EmulatorError(
-                f"livelock: no thread has written, arrived or ended for {_STALL_LIMIT} "
-                f"instructions\n{self._waiting_report()}"
+            raise self._livelock(
+                f"no thread has written, arrived or ended for {_STALL_LIMIT} instructions"
             )
         if machine.changes != self._last_change[0]:
             self._last_change = (machine.changes, machine.polls)
         elif machine.polls - self._last_change[1] > _POLL_LIMIT:
-            raise EmulatorError(
-                f"livelock: threads look again and again ({_POLL_LIMIT} times) at memory that "
-                f"no thread changes\n{self._waiting_report()}"
+            raise self._livelock(
+                f"threads look again and again ({_POLL_LIMIT} times) at memory that no thread "
+                "changes"
             )
+        self._check_ends()
+
+    def _check_ends(self) -> None:
+        """Stop what goes on and on, whatever it writes."""
+        machine = self.machine
+        ends, polls, instructions = self._last_end
+        if machine.ends != ends:
+            self._last_end = (machine.ends, machine.polls, self.instructions_run)
+        elif machine.polls - polls > _LOOK_LIMIT:
+            raise self._livelock(
+                f"threads have looked {_LOOK_LIMIT} times at what others may change, and none has "
+                "ended meanwhile"
+            )
+        elif self.instructions_run - instructions > _STEP_LIMIT:
+            raise self._livelock(f"no thread has ended for {_STEP_LIMIT} instructions")
+
+    def _livelock(self, why: str) -> EmulatorError:
+        return EmulatorError(f"livelock: {why}\n{self._waiting_report()}")
 
     # -- messages ---------------------------------------------------------------------------------
 

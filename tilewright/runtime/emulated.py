@@ -23,7 +23,7 @@ from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.hooks import LazyDict, launch_facts
-from tilewright.runtime.kernel_code import check_arguments
+from tilewright.runtime.kernel_code import check_arguments, check_grid
 from tilewright.runtime.kernel_source import KernelSource
 from tilewright.runtime.metadata import make_metadata, packed
 from tilewright.runtime.parameter_bytes import parameter_bytes
@@ -267,6 +267,7 @@ class EmulatedKernel:
     def launch(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         """Run all programs of a grid as `run` does, but raise every error."""
         passed = list(leaves(arguments))
+        check_grid(grid, self.target.largest_grid, self.name)
         check_arguments(grid, arguments, self._effects["written"], self._effects["accessed"])
         if not all(grid):
             return

@@ -8,20 +8,19 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tilewright.codegen.gpu.failure import FAILURE
-from tilewright.errors import LaunchError, Unsupported
+from tilewright.errors import Unsupported
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cuda import Function, Module, current_stream, driver
 from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
-from tilewright.runtime.kernel_code import KernelCode
+from tilewright.runtime.kernel_code import KernelCode, check_grid
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.request import Request
 from tilewright.runtime.tensor_maps import TensorMaps, from_literal, with_driver
 
 __all__ = ["GpuCode"]
 
-_LARGEST_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 # CU_STREAM_LEGACY and 0 are the same stream.
 _LEGACY_STREAM = 1
 
@@ -140,9 +139,7 @@ class GpuCode(KernelCode):
         Raises `LaunchError` for a grid that GPUs do not have, as `check` does, and for a
         `device_assert` that does not hold: a kernel that has any is waited for.
         """
-        for axis, (size, largest) in enumerate(zip(grid, _LARGEST_GRID, strict=True)):
-            if size > largest:
-                raise LaunchError(f"{self.name}: a GPU takes {largest} programs along axis {axis}")
+        check_grid(grid, self.gpu.target.largest_grid, self.name)
         self.check(grid, arguments)
         if all(grid):
             passed = list(leaves(arguments))

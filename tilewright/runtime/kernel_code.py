@@ -13,7 +13,7 @@ from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launch_parameters import LaunchParameter
 from tilewright.runtime.request import Request
 
-__all__ = ["KernelCode", "check_arguments", "location_of"]
+__all__ = ["KernelCode", "check_arguments", "check_grid", "location_of"]
 
 
 class KernelCode(ABC):
@@ -114,6 +114,16 @@ def check_arguments(
             raise null_access(argument, location_of(accessed[argument.name]))
         if argument.name.partition("[")[0] in written:
             _require_writable(argument)
+
+
+def check_grid(grid: Extents, largest: Extents, name: str) -> None:
+    """Raise `LaunchError` for a grid that the GPU does not have."""
+    for axis, (size, limit) in enumerate(zip(grid, largest, strict=True)):
+        if size > limit:
+            raise LaunchError(
+                f"{name}: a GPU takes {limit} programs along axis {axis}, not {size}",
+                hint="let axis 0 count them, and divide in the kernel" if axis else "",
+            )
 
 
 def location_of(fields: Mapping[str, Any] | None) -> Location | None:

@@ -9,6 +9,8 @@ from tilewright.emulator.floats import Array
 from tilewright.emulator.groups import Group, Outcome, Step
 from tilewright.emulator.instructions.control import do_nothing
 from tilewright.emulator.instructions.convert import write_extended
+from tilewright.emulator.machine import Machine
+from tilewright.emulator.memory import OutOfBounds
 from tilewright.emulator.program import EmulatorError, Instruction, Sink
 
 __all__ = ["space_of"]
@@ -90,10 +92,24 @@ def _store(binder: Binder, instruction: Instruction, pc: int) -> Step:
             part = np.ascontiguousarray(raw[:, offset : offset + chunk])
             items = as_items(part, chunk)
             at = first + np.uint64(offset)
+            machine.changes += _changes(machine, space, at, items, chunk)
             machine.store(space, at, items, chunk, lanes, instruction)
-        machine.changes += space != "shared"
 
     return step
+
+
+def _changes(machine: Machine, space: str, places: Array, items: Array, itemsize: int) -> bool:
+    """Whether a store writes what is not there yet, where other blocks may look.
+
+    Before threads have begun to look, every store counts: that takes no time.
+    """
+    if space != "global" or not machine.polls:
+        return space != "shared"
+    try:
+        found = machine.memory.read(places, itemsize)
+    except OutOfBounds:
+        return True  # the store says so
+    return not np.array_equal(found, items)
 
 
 def as_items(raw: Array, itemsize: int) -> Array:
