@@ -88,7 +88,13 @@ class Matmul(Workload):
     def tiles(self) -> Sequence[Tile]:
         """The likeliest first."""
         if self.is_small:
-            return (128, 64, 4, 4), (64, 128, 4, 4), (128, 128, 8, 4), (64, 64, 4, 4)
+            return (
+                (64, 128, 4, 6),
+                (64, 128, 4, 4),
+                (128, 128, 8, 4),
+                (128, 64, 4, 4),
+                (64, 64, 4, 4),
+            )
         return (128, 256, 8, 3), (128, 256, 8, 4), (256, 128, 8, 3), (128, 128, 4, 4)
 
     @property
