@@ -140,3 +140,20 @@ def test_the_linker_makes_room_for_another_block(arrays, fake_driver, own_cache,
         assert said in compiled.asm["ptx"]
         assert compiled.asm["ptx"].encode() in compiled.asm["cubin"]
     assert fake_driver.loaded == ["cubin"] * (1 + (registers == 136))
+
+
+@pytest.mark.parametrize("maxnreg", [None, 128])
+def test_the_drivers_assembler_is_not_asked_to_make_that_room(
+    arrays, fake_driver, own_cache, maxnreg
+):
+    """It is another one than that which needed no more memory for it."""
+    fake_driver.registers = 136
+    arguments = {"SIDE": 16, "num_warps": 8, "maxnreg": maxnreg}
+    compiled = make_square().warmup(arrays[0], arrays[2], **arguments)
+    assert ".maxnreg 128" in compiled.asm["ptx"]
+    fake_driver.failures["cubin"] = INVALID_IMAGE
+    fake_driver.runs = False
+    compiled = make_square()[1,](arrays[0], arrays[2], **arguments)
+    assert "cubin" not in compiled.asm
+    said = ".minnctapersm 1" if maxnreg is None else ".maxnreg 128"
+    assert said in compiled.asm["ptx"]

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tilewright.codegen.gpu.failure import FAILURE
+from tilewright.codegen.nvidia.occupancy import for_one_block
 from tilewright.errors import Unsupported
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.cuda import Function, Module, current_stream, driver
@@ -111,6 +112,8 @@ class GpuCode(KernelCode):
                     raise
                 # Made by a newer assembler than this driver knows.
                 self.cubin = None
+                if self.options.maxnreg is None:
+                    self.ptx = for_one_block(self.ptx)
         return Module(self.gpu, self.ptx.encode() + b"\0", self.name)
 
     def _bound(self, function: Function) -> Callable[..., object] | None:

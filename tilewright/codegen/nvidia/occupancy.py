@@ -8,13 +8,16 @@ other block works while this one waits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tilewright.codegen.nvidia.compile import PtxKernel
 from tilewright.target import NvidiaTarget
 
-__all__ = ["MachineCode", "assemble_for_more_blocks"]
+if TYPE_CHECKING:
+    from tilewright.codegen.nvidia.compile import PtxKernel
+
+__all__ = ["MachineCode", "assemble_for_more_blocks", "for_one_block"]
 
 _ONE_BLOCK = ".minnctapersm 1"  # what `generate` writes where `maxnreg` is not given
 # A multiprocessor has four parts, and each the registers of its own warps. They are given out in
@@ -58,6 +61,14 @@ def assemble_for_more_blocks(
         return made
     other = make(kernel.ptx.replace(_ONE_BLOCK, f".maxnreg {most}"))
     return made if other.stack_bytes > made.stack_bytes or other.warnings else other
+
+
+def for_one_block(ptx: str) -> str:
+    """Return PTX that was made for one more block as it was before.
+
+    Another assembler than the one that was asked may have to spill registers for that block.
+    """
+    return re.sub(r"\.maxnreg \d+", _ONE_BLOCK, ptx, count=1)
 
 
 def _blocks(registers: int, warps: int, target: NvidiaTarget) -> int:
