@@ -205,7 +205,7 @@ def text_files() -> list[Path]:
     )
     names = listing.stdout.split("\0") if listing.returncode == 0 else []
     paths = [ROOT / name for name in names if name] or list(ROOT.rglob("*"))
-    hidden = {".git", ".venv", ".venv-bench"}
+    hidden = {".git", ".venv", ".venv-torch", ".venv-packages"}
     return [
         path
         for path in paths

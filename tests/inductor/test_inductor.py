@@ -17,6 +17,8 @@ SOME = frozenset({
     "layer_norm", "linear_gelu", "max_pool_gradient", "quantize", "rotary", "softmax",
 })  # fmt: skip
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 # What Inductor leaves to PyTorch's own kernels on the CPU.
@@ -153,7 +155,9 @@ print("here", len(here), "hits", counters["inductor"]["fxgraph_cache_hit"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])]
+)
 def test_compile_workers_and_caches(device, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "kernels"))
@@ -190,6 +194,7 @@ def test_the_example_of_the_documentation(tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(1, 9))
 def test_compiled_graphs_on_a_gpu(part):
@@ -202,6 +207,7 @@ def test_compiled_graphs_on_a_gpu(part):
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.slow
 def test_a_transformer_learns_the_same_on_a_gpu():
     command = [sys.executable, "-m", "tilewright", "-m", "tests.inductor.transformer", "cuda"]
