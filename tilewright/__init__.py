@@ -18,7 +18,7 @@ from tilewright.errors import (
 )
 from tilewright.frontend.aggregates import aggregate
 from tilewright.frontend.builtin import must_use_result
-from tilewright.runtime.autotune import Autotuner, autotune
+from tilewright.runtime.autotune import Autotuner, autotune, tuning
 from tilewright.runtime.config import Config
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.emulated import emulate
@@ -70,6 +70,7 @@ __all__ = [
     "set_num_threads",
     "testing",
     "tools",
+    "tuning",
 ]
 
 # Names of modules that not every program needs.

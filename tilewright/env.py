@@ -18,6 +18,7 @@ __all__ = [
     "number_of_threads",
     "print_autotuning",
     "strict",
+    "tune",
     "verify",
 ]
 
@@ -88,6 +89,11 @@ def number_of_threads() -> int | None:
 def print_autotuning() -> bool:
     """`TILEWRIGHT_PRINT_AUTOTUNING=1`: one line for each tuned configuration (stderr)."""
     return _flag("TILEWRIGHT_PRINT_AUTOTUNING") or _flag("TRITON_PRINT_AUTOTUNING")
+
+
+def tune() -> bool:
+    """`TILEWRIGHT_TUNE=1`: kernels with a default configuration are tuned at their first launch."""
+    return _flag("TILEWRIGHT_TUNE")
 
 
 def cache_autotuning() -> bool:

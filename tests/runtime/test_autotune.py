@@ -317,6 +317,30 @@ def test_results_are_kept_for_each_configuration():
     assert elsewhere.best_config.kwargs == {"STEP": 1}
 
 
+# Not tuned until it is asked for.
+
+
+def test_the_default_until_tuning_is_asked_for(monkeypatch):
+    x = np.zeros(4, np.float32)
+    kernel = tuned(steps(1, 2), [2.0, 1.0], default=Config({"STEP": 3}))
+    kernel[(4,)](x, 4)
+    assert (x.tolist(), kernel.do_bench.left) == ([3] * 4, [2.0, 1.0])
+    with tw.tuning():
+        kernel[(4,)](x, 4)
+    assert kernel.best_config.kwargs == {"STEP": 2}
+    kernel[(4,)](x, 4)
+    assert (x.tolist(), kernel.do_bench.left) == ([7] * 4, [])
+    later = tuned(steps(1, 2), [], default=lambda arguments: Config({"STEP": arguments["n"]}))
+    later[(4,)](x, 4)
+    assert later.best_config.kwargs == {"STEP": 2}
+    later[(4,)](np.zeros(4, np.int32), 4)
+    assert later.best_config.kwargs == {"STEP": 4}
+    monkeypatch.setenv("TILEWRIGHT_TUNE", "1")
+    again = tuned(steps(1, 2), [1.0, 2.0], default=Config({"STEP": 3}), key=())
+    again[(4,)](x, 4)
+    assert again.best_config.kwargs == {"STEP": 1}
+
+
 # Compiling side by side.
 
 

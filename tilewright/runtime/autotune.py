@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,30 @@ from tilewright.spelling import did_you_mean
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Autotuner", "autotune"]
+__all__ = ["Autotuner", "autotune", "tuning"]
+
+_tuning: ContextVar[bool] = ContextVar("tuning", default=False)
+
+
+@contextmanager
+def tuning() -> Iterator[None]:
+    """Tune inside: kernels with a `default` configuration try all of them, as others always do.
+
+    What is found is kept on disk, so that later launches, of other processes too, start with it.
+    `TILEWRIGHT_TUNE=1` in the environment says the same for a whole program.
+
+    >>> import tilewright
+    >>> with tilewright.tuning():
+    ...     pass  # launches
+    """
+    token = _tuning.set(True)
+    try:
+        yield
+    finally:
+        _tuning.reset(token)
+
+
+Default = Config | Callable[[dict[str, Any]], Config]
 
 
 class Autotuner(KernelInterface):
@@ -57,6 +82,7 @@ class Autotuner(KernelInterface):
         do_bench: Callable[..., Any] | None = None,
         cache_results: bool = False,
         executor: Executor | None = None,
+        default: Default | None = None,
     ) -> None:
         self.fn = fn
         self.base_fn = kernel_below("autotune", fn)
@@ -73,9 +99,10 @@ class Autotuner(KernelInterface):
         self.configs_top_k = pruning.get("top_k", 1.0)
         self.use_cuda_graph = use_cuda_graph
         self.do_bench = _timer(do_bench, warmup, rep)
-        self.use_cuda_graph = use_cuda_graph
-        self.cache_results = cache_results or env.cache_autotuning()
+        self.default = default
+        self.cache_results = cache_results or default is not None or env.cache_autotuning()
         self.cache: dict[tuple[Any, ...], Config] = {}
+        self._untuned: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
@@ -130,7 +157,7 @@ class Autotuner(KernelInterface):
         """Run the body as ordinary Python with the first configuration; stderr tells which."""
         call = self._call(args, kwargs, grid)
         self._refuse_conflicts(call)
-        config = self._pruned(call)[0]
+        config = self._untried(call)[0]
         tell(f"[tilewright] {self.base_fn.name} as Python, with the first configuration: {config}")
         self._prepare(call.arguments(config), config)
         self.fn.debug[grid](*args, **kwargs, **config.all_kwargs())
@@ -165,15 +192,30 @@ class Autotuner(KernelInterface):
             ) from None
         if config is None:
             with self._lock:
+                if self.default is not None and not (_tuning.get() or env.tune()):
+                    return self._stored_or_default(call, key)
                 config = self.cache.get(key) or self._tuned(call, key)
                 self.cache[key] = config
         return config
 
+    def _stored_or_default(self, call: Call, key: tuple[Any, ...]) -> Config:
+        """Return what an earlier tuning found, or the default: nothing is tried."""
+        config = self._untuned.get(key)
+        if config is None:
+            self._refuse_conflicts(call)
+            stored = self._trials(call, key).best_stored(self._pruned(call))
+            config = stored or self._untried(call)[0]
+            self._untuned[key] = config
+        return config
+
+    def _trials(self, call: Call, key: tuple[Any, ...] | None) -> Trials:
+        kept = key if self.cache_results else None
+        return Trials(self.fn, self.base_fn, call, self.hooks, self.do_bench, self._executor, kept)
+
     def _first_that_fits(self, call: Call) -> Config:
         """Return the first configuration that an emulated GPU has room for: times say nothing."""
         self._refuse_conflicts(call)
-        trials = Trials(self.fn, self.base_fn, call, self.hooks, self.do_bench)
-        return trials.first_that_fits(self._pruned(call))
+        return self._trials(call, None).first_that_fits(self._untried(call))
 
     def _key(self, call: Call) -> tuple[Any, ...]:
         named = call.named
@@ -189,20 +231,19 @@ class Autotuner(KernelInterface):
         configs = self._pruned(call)
         if len(configs) == 1 or self.base_fn.is_interpreted:
             return configs[0]
-        trials = Trials(
-            self.fn,
-            self.base_fn,
-            call,
-            self.hooks,
-            self.do_bench,
-            self._executor,
-            key if self.cache_results else None,
-        )
+        trials = self._trials(call, key)
         with Progress(self.base_fn.name, len(configs)) as progress:
             best = trials.best(configs, progress)
         self.bench_time = progress.seconds
         self.configs_timings = trials.times
         return best
+
+    def _untried(self, call: Call) -> list[Config]:
+        """Return the configurations in the order in which they are taken without a trial."""
+        if self.default is None:
+            return self._pruned(call)
+        default = self.default(call.named) if callable(self.default) else self.default
+        return [default, *self._pruned(call)]
 
     def _refuse_conflicts(self, call: Call) -> None:
         for config in self.configs:
@@ -243,6 +284,7 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = False,
     executor: Executor | None = None,
+    default: Default | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Launch a kernel with the fastest of several configurations.
 
@@ -268,6 +310,8 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
         cache_results: Keep the times on disk, an entry for each configuration, so that the next
             process need not tune; `TILEWRIGHT_CACHE_AUTOTUNING=1` says so for all.
         executor: Where to compile, several configurations at a time.
+        default: The configuration to launch with, or `default(arguments)` that returns it, until
+            `tuning()` is asked for: then all are tried, and what is found is kept on disk.
 
     >>> import tilewright, tilewright.language as tl
     >>> @tilewright.autotune([tilewright.Config({"BLOCK": b}) for b in (256, 1024)], key=["n"])
@@ -291,6 +335,7 @@ def autotune(  # noqa: PLR0913, PLR0917 - the signature is Triton's
         do_bench,
         cache_results,
         executor,
+        default,
     )
 
 

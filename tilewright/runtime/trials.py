@@ -156,6 +156,11 @@ class Trials:
             raise self._nothing_works()
         return min(working, key=self.times.__getitem__)
 
+    def best_stored(self, configs: Sequence[Config]) -> Config | None:
+        """Return the fastest of those whose times an earlier tuning has kept, without a trial."""
+        stored = {config: times for config in configs if (times := self._stored(config))}
+        return min(stored, key=stored.__getitem__) if stored else None
+
     def first_that_fits(self, configs: Sequence[Config]) -> Config:
         """Return the first of these configurations that compiles, without launching any.
 

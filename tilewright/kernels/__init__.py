@@ -1,0 +1,11 @@
+"""The library: operations of neural networks, on PyTorch tensors and NumPy arrays.
+
+Every operation is written in the language, by its public names. On tensors it is an operator of
+PyTorch that autograd, `torch.compile`, CUDA graphs and autocast know; on NumPy arrays it is a
+function on the CPU. Kernels start with a configuration that suits most machines; inside
+`tilewright.tuning()` they look for the best one, and keep it on disk.
+"""
+
+from tilewright.kernels.softmax import log_softmax, softmax
+
+__all__ = ["log_softmax", "softmax"]

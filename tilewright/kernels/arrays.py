@@ -1,0 +1,87 @@
+"""What the library asks of PyTorch tensors and NumPy arrays alike.
+
+An *array* is either. PyTorch is optional: where it is not installed, `torch` here is None, and only
+NumPy arrays come.
+"""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+try:
+    import torch
+except ModuleNotFoundError:
+    torch = None
+
+__all__ = [
+    "contiguous",
+    "dtype_name",
+    "dtype_named",
+    "empty",
+    "empty_like",
+    "folded",
+    "is_tensor",
+    "on_cpu",
+    "strides",
+    "torch",
+]
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a tensor of PyTorch, a fake one of `torch.compile` included."""
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def on_cpu(x: Any) -> bool:
+    """Whether an array is in the memory of the host."""
+    return not is_tensor(x) or x.device.type == "cpu"
+
+
+def dtype_name(x: Any) -> str:
+    """Return the name of the element type: "float32", "bfloat16", "int64", ..."""
+    return str(x.dtype).removeprefix("torch.")
+
+
+def dtype_named(name: str, like: Any) -> Any:
+    """Return the dtype of that name, in the package that `like` is from."""
+    if is_tensor(like):
+        return getattr(torch, name)
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def empty(shape: tuple[int, ...], like: Any, dtype: str | None = None) -> Any:
+    """Return a new contiguous array where `like` is, of its dtype unless another is named."""
+    element = like.dtype if dtype is None else dtype_named(dtype, like)
+    if is_tensor(like):
+        return torch.empty(shape, dtype=element, device=like.device)
+    return np.empty(shape, element)
+
+
+def empty_like(x: Any, dtype: str | None = None) -> Any:
+    """Return a new contiguous array of the shape of `x`."""
+    return empty(tuple(x.shape), x, dtype)
+
+
+def strides(x: Any) -> tuple[int, ...]:
+    """Return the distances between neighbours along each dimension, in elements."""
+    if is_tensor(x):
+        return tuple(x.stride())
+    return tuple(stride // x.itemsize for stride in x.strides)
+
+
+def contiguous(x: Any) -> Any:
+    """Return `x`, or a copy of it in row-major order where it is not in that order."""
+    return x.contiguous() if is_tensor(x) else np.ascontiguousarray(x)
+
+
+def folded(x: Any, dim: int) -> Any:
+    """Return `x` as (before, along, after) `dim`: a view where there is one, else a copy.
+
+    >>> import numpy as np
+    >>> folded(np.zeros((2, 3, 4, 5)), 1).shape
+    (2, 3, 20)
+    """
+    shape = tuple(x.shape)
+    return x.reshape((math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])))

@@ -1,0 +1,43 @@
+"""Arguments that cannot be right are refused before anything is launched, with the names of all."""
+
+from typing import Any
+
+from tilewright.kernels.arrays import dtype_name, is_tensor
+
+__all__ = ["dimension", "floating", "same_kind", "shaped"]
+
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+def floating(**arrays: Any) -> None:
+    """Raise `TypeError` unless each array is of fp16, bf16, fp32 or fp64; None is left out."""
+    for name, x in arrays.items():
+        if x is not None and dtype_name(x) not in _FLOATING:
+            raise TypeError(
+                f"`{name}` is of {dtype_name(x)}; one of {', '.join(_FLOATING)} is needed"
+            )
+
+
+def dimension(x: Any, dim: int, name: str = "dim") -> int:
+    """Return the number of a dimension, counted from the first; `IndexError` if there is none."""
+    count: int = x.ndim
+    if not -count <= dim < count:
+        raise IndexError(f"`{name}` is {dim}, and the array has {count} dimensions")
+    return dim % count
+
+
+def shaped(shape: tuple[int, ...], **arrays: Any) -> None:
+    """Raise `ValueError` unless each array has that shape; None is left out."""
+    for name, x in arrays.items():
+        if x is not None and tuple(x.shape) != tuple(shape):
+            raise ValueError(f"`{name}` has the shape {tuple(x.shape)}; {tuple(shape)} is needed")
+
+
+def same_kind(**arrays: Any) -> None:
+    """Raise unless all arrays are of one package, on one device; None is left out."""
+    (first, x), *others = ((name, x) for name, x in arrays.items() if x is not None)
+    for name, y in others:
+        if is_tensor(x) != is_tensor(y):
+            raise TypeError(f"`{first}` is a {type(x).__name__}, and `{name}` a {type(y).__name__}")
+        if is_tensor(x) and x.device != y.device:
+            raise ValueError(f"`{first}` is on {x.device}, and `{name}` on {y.device}")

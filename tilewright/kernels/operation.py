@@ -1,0 +1,123 @@
+"""An operation of the library: one function of arrays, and an operator of PyTorch.
+
+Outputs are allocated by one function and filled by another. NumPy arrays take the two in turn. For
+tensors they are an operator `torch.ops.tilewright.<name>`, made by `torch.library.custom_op`, whose
+fake implementation is the allocation alone: so `torch.compile(fullgraph=True)`, CUDA graphs,
+`torch.func` and autograd know what to do with it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from tilewright.kernels.arrays import is_tensor, torch
+
+__all__ = ["Operation", "operation"]
+
+_NAMESPACE = "tilewright"
+
+Autocast = Literal["lower", "float32"]
+
+
+class Operation:
+    """See `operation`."""
+
+    def __init__(
+        self,
+        schema: str,
+        allocate: Callable[..., Any],
+        fill: Callable[..., None],
+        autocast: Autocast | None,
+    ) -> None:
+        self.name = schema.partition("(")[0]
+        self._allocate = allocate
+        self._fill = fill
+        self._autocast = autocast
+        self._function: Any = None
+        if torch is not None:
+            self._operator = torch.library.custom_op(
+                f"{_NAMESPACE}::{self.name}",
+                self._run,
+                mutates_args=(),
+                schema=schema.removeprefix(self.name),
+            )
+            self._operator.register_fake(allocate)
+            self.register_autograd(self._refuse_backward, setup_context=_keep_nothing)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compute the outputs, which are new arrays."""
+        if not any(map(is_tensor, arguments)):
+            return self._run(*arguments)
+        if self._autocast is not None:
+            arguments = _cast(arguments, self._autocast)
+        if torch._C._are_functorch_transforms_active():  # noqa: SLF001 - there is no other way to ask
+            return self._function.apply(*arguments)
+        return self._operator(*arguments)
+
+    def _run(self, *arguments: Any) -> Any:
+        outputs = self._allocate(*arguments)
+        self._fill(outputs, *arguments)
+        return outputs
+
+    def register_autograd(
+        self, backward: Callable[..., Any], *, setup_context: Callable[..., None]
+    ) -> None:
+        """Say how gradients are computed, as `torch.library.register_autograd` does.
+
+        `backward(ctx, *gradients of the outputs)` returns a gradient, or None, for each argument,
+        and is made of operations and of functions of PyTorch. `setup_context(ctx, inputs, output)`
+        keeps what it needs.
+        """
+        if torch is None:
+            return
+        self._operator.register_autograd(backward, setup_context=setup_context)
+        # An operator's own formula is not seen by the transforms of torch.func; a Function's is.
+        self._function = type(
+            self.name,
+            (torch.autograd.Function,),
+            {
+                "forward": staticmethod(self._operator),
+                "setup_context": staticmethod(setup_context),
+                "backward": staticmethod(backward),
+            },
+        )
+
+    def _refuse_backward(self, ctx: Any, *gradients: Any) -> None:
+        raise NotImplementedError(f"{_NAMESPACE}::{self.name} has no derivative")
+
+
+def _cast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:
+    """Cast tensors as autocast does where it is on: all floating-point ones but those of fp64."""
+    place = next(x.device.type for x in arguments if is_tensor(x))
+    if not torch.is_autocast_enabled(place):
+        return arguments
+    dtype = torch.float32 if autocast == "float32" else torch.get_autocast_dtype(place)
+    return tuple(
+        x.to(dtype) if is_tensor(x) and x.is_floating_point() and x.dtype != torch.float64 else x
+        for x in arguments
+    )
+
+
+def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep nothing for a backward pass that is an error."""
+
+
+def operation(
+    schema: str, *, allocate: Callable[..., Any], autocast: Autocast | None = None
+) -> Callable[[Callable[..., None]], Operation]:
+    """Make an operation of a function `fill(outputs, *arguments)` that launches kernels.
+
+    Args:
+        schema: The operator's name, parameters and results, in PyTorch's language of schemas.
+        allocate: `allocate(*arguments)` checks the arguments and returns the outputs, not filled:
+            an array, or a tuple of them. It sees fake tensors, too, and must not look at elements.
+        autocast: What tensors become under `torch.autocast`: "lower", its fp16 or bf16, as products
+            do; "float32", as losses do. By default they stay as they are.
+
+    >>> import numpy as np
+    >>> @operation("example_negative(Tensor x) -> Tensor", allocate=np.empty_like)
+    ... def negative(out, x):
+    ...     np.negative(x, out)
+    >>> negative(np.ones(2))
+    array([-1., -1.])
+    """
+    return lambda fill: Operation(schema, allocate, fill, autocast)

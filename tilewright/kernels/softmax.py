@@ -1,0 +1,221 @@
+"""Softmax and its logarithm along one dimension, forward and backward."""
+
+from typing import Any
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.arrays import contiguous, empty_like, folded, strides
+from tilewright.kernels.checks import dimension, floating
+from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import accumulator, row_blocks, row_configs, row_offsets, row_warps
+
+__all__ = ["log_softmax", "softmax"]
+
+
+def softmax(x: Any, dim: int = -1) -> Any:
+    """Return exp(x) / sum(exp(x)), the sum along `dim`; differentiable.
+
+    Args:
+        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
+        dim: The dimension along which the results sum to 1.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+
+    >>> import numpy as np
+    >>> softmax(np.zeros((1, 4), np.float32))
+    array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
+    """
+    return _softmax(x, dimension(x, dim), False)
+
+
+def log_softmax(x: Any, dim: int = -1) -> Any:
+    """Return the logarithm of `softmax(x, dim)`, finite where that rounds to 0; differentiable.
+
+    Args:
+        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
+        dim: The dimension along which the exponentials of the results sum to 1.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> import numpy as np
+    >>> log_softmax(np.zeros((1, 4), np.float32)).round(3)
+    array([[-1.386, -1.386, -1.386, -1.386]], dtype=float32)
+    """
+    return _softmax(x, dimension(x, dim), True)
+
+
+@tw.jit
+def normalized(x, highest, total, LOG: tl.constexpr):
+    """Return the results of the elements `x` of rows, given their highest one and their total."""
+    if LOG:
+        return x - highest[:, None] - tl.log(total)[:, None]
+    return tl.exp(x - highest[:, None]) / total[:, None]
+
+
+@tw.jit
+def finite_highest(x, highest):
+    """Return the highest element so far, or 0 where all are -inf: a row of those becomes NaN."""
+    highest = tl.maximum(highest, tl.max(x, axis=1))
+    return tl.where(highest == -float("inf"), 0.0, highest)
+
+
+@tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
+@tw.jit
+def softmax_kernel(
+    x_ptr,
+    out_ptr,
+    rows,
+    columns,
+    after,
+    x_before_stride,
+    x_column_stride,
+    x_after_stride,
+    LOG: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
+):
+    """Softmax of `ROWS` rows; `ONE_BLOCK`: they fit into a block, and are read once."""
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)[None, :]
+    x_ptrs = x_ptr + row_offsets(row, after, x_before_stride, x_after_stride)[:, None]
+    out_ptrs = out_ptr + row_offsets(row, after, columns * after, 1)[:, None]
+    is_row = (row < rows)[:, None]
+    if ONE_BLOCK:
+        mask = is_row & (column < columns)
+        x = tl.load(x_ptrs + column * x_column_stride, mask, -float("inf")).to(DTYPE)
+        highest = finite_highest(x, -float("inf"))
+        total = tl.sum(tl.exp(x - highest[:, None]), axis=1)
+        tl.store(out_ptrs + column * after, normalized(x, highest, total, LOG), mask)
+        return
+    highest = tl.full((ROWS,), -float("inf"), DTYPE)
+    total = tl.zeros((ROWS,), DTYPE)
+    for first in range(0, columns, BLOCK):
+        mask = is_row & (first + column < columns)
+        x = tl.load(x_ptrs + (first + column) * x_column_stride, mask, -float("inf")).to(DTYPE)
+        before, highest = highest, finite_highest(x, highest)
+        total = total * tl.exp(before - highest) + tl.sum(tl.exp(x - highest[:, None]), axis=1)
+    for first in range(0, columns, BLOCK):
+        mask = is_row & (first + column < columns)
+        x = tl.load(x_ptrs + (first + column) * x_column_stride, mask, -float("inf")).to(DTYPE)
+        y = normalized(x, highest, total, LOG)
+        tl.store(out_ptrs + (first + column) * after, y, mask)
+
+
+def _allocate(x: Any, dim: int, log: bool) -> Any:
+    floating(x=x)
+    return empty_like(x)
+
+
+@operation("softmax(Tensor x, int dim, bool log) -> Tensor", allocate=_allocate, autocast="float32")
+def _softmax(out: Any, x: Any, dim: int, log: bool) -> None:
+    x = folded(x, dim)
+    before, columns, after = x.shape
+    rows = before * after
+    if rows * columns == 0:
+        return
+    per_program, block = row_blocks(x, rows, columns)
+    softmax_kernel[(tw.cdiv(rows, per_program),)](
+        x,
+        out,
+        rows,
+        columns,
+        after,
+        *strides(x),
+        LOG=log,
+        ROWS=per_program,
+        BLOCK=block,
+        ONE_BLOCK=columns <= block,
+    )
+
+
+@tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
+@tw.jit
+def softmax_backward_kernel(
+    y_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    columns,
+    after,
+    dy_before_stride,
+    dy_column_stride,
+    dy_after_stride,
+    LOG: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
+):
+    """Compute y * (dy - sum(y * dy)), or dy - exp(y) * sum(dy) for the logarithm."""
+    DTYPE: tl.constexpr = accumulator(y_ptr.dtype.element_ty)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)[None, :]
+    start = row_offsets(row, after, columns * after, 1)[:, None]
+    dy_start = row_offsets(row, after, dy_before_stride, dy_after_stride)[:, None]
+    is_row = (row < rows)[:, None]
+    total = tl.zeros((ROWS,), DTYPE)
+    for first in range(0, columns, BLOCK):
+        at = first + column
+        mask = is_row & (at < columns)
+        y = tl.load(y_ptr + start + at * after, mask, 0.0).to(DTYPE)
+        dy = tl.load(dy_ptr + dy_start + at * dy_column_stride, mask, 0.0).to(DTYPE)
+        total += tl.sum(dy if LOG else y * dy, axis=1)
+        if ONE_BLOCK:
+            dx = dy - tl.exp(y) * total[:, None] if LOG else y * (dy - total[:, None])
+            tl.store(dx_ptr + start + at * after, dx, mask)
+    if not ONE_BLOCK:
+        for first in range(0, columns, BLOCK):
+            at = first + column
+            mask = is_row & (at < columns)
+            y = tl.load(y_ptr + start + at * after, mask, 0.0).to(DTYPE)
+            dy = tl.load(dy_ptr + dy_start + at * dy_column_stride, mask, 0.0).to(DTYPE)
+            dx = dy - tl.exp(y) * total[:, None] if LOG else y * (dy - total[:, None])
+            tl.store(dx_ptr + start + at * after, dx, mask)
+
+
+def _allocate_backward(y: Any, dy: Any, dim: int, log: bool) -> Any:
+    return empty_like(y)
+
+
+@operation(
+    "softmax_backward(Tensor y, Tensor dy, int dim, bool log) -> Tensor",
+    allocate=_allocate_backward,
+)
+def _softmax_backward(dx: Any, y: Any, dy: Any, dim: int, log: bool) -> None:
+    y, dy = folded(contiguous(y), dim), folded(dy, dim)
+    before, columns, after = y.shape
+    rows = before * after
+    if rows * columns == 0:
+        return
+    per_program, block = row_blocks(y, rows, columns)
+    softmax_backward_kernel[(tw.cdiv(rows, per_program),)](
+        y,
+        dy,
+        dx,
+        rows,
+        columns,
+        after,
+        *strides(dy),
+        LOG=log,
+        ROWS=per_program,
+        BLOCK=block,
+        ONE_BLOCK=columns <= block,
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _, ctx.dim, ctx.log = inputs
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx: Any, dy: Any) -> tuple[Any, ...]:
+    (y,) = ctx.saved_tensors
+    return _softmax_backward(y, dy, ctx.dim, ctx.log), None, None
+
+
+_softmax.register_autograd(_backward, setup_context=_setup_context)
