@@ -106,12 +106,23 @@ def snippets(text: str) -> Iterator[tuple[int, str, bool]]:
         yield text[: block.start()].count("\n") + 1, block[1], is_marked
 
 
+def programs(page: Path) -> Iterator[tuple[int, str]]:
+    """The Python programs of a page: each block is one, but all of a tutorial are one together."""
+    found = [
+        (line, source)
+        for line, source, is_marked in snippets(page.read_text(encoding="utf-8"))
+        if not is_marked
+    ]
+    if page.parent.name == "tutorials":
+        found = [(1, "\n\n".join(source for _, source in found))]
+    yield from found
+
+
 def page_snippets() -> list[object]:
     return [
         pytest.param(source, id=f"{page.relative_to(ROOT)}:{line}")
         for page in PAGES
-        for line, source, is_marked in snippets(page.read_text(encoding="utf-8"))
-        if not is_marked
+        for line, source in programs(page)
     ]
 
 
