@@ -1,4 +1,4 @@
-"""Neither `num_warps` nor `num_stages` changes a result."""
+"""Neither `num_warps`, `num_stages` nor `num_ctas` changes a result."""
 
 import itertools
 
@@ -10,6 +10,8 @@ import tilewright as tw
 import tilewright.language as tl
 from examples import attention, rows
 from examples.matmul import matmul_kernel
+from tests.kernels.descriptors import matmul_persistent
+from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 TARGETS = ["sm_80", "sm_90a"]
 ALL = list(itertools.product([1, 2, 4, 8], [1, 2, 3, 4, 5]))
@@ -18,6 +20,11 @@ CASES = [
     pytest.param(target, *options, marks=[] if options in FEW else pytest.mark.slow)
     for target in TARGETS
     for options in ALL
+]
+CLUSTERS = [
+    pytest.param(target, *options, marks=[] if options in [(4, 2), (8, 16)] else pytest.mark.slow)
+    for target in TARGETS
+    for options in itertools.product([1, 2, 4, 8, 16, 32], [2, 4, 8, 16])
 ]
 over_options = pytest.mark.parametrize(("target", "num_warps", "num_stages"), CASES)
 
@@ -94,3 +101,31 @@ def test_within_rounding(target, num_warps, num_stages):
     p = np.exp(logits - logits.max(-1, keepdims=True))
     expected = p @ v.astype(np.float64) / p.sum(-1, keepdims=True)
     np.testing.assert_allclose(mixed.astype(np.float64), expected, atol=4e-3)
+
+
+@pytest.mark.parametrize(("target", "num_warps", "num_ctas"), CLUSTERS)
+def test_clusters_of_every_size(target, num_warps, num_ctas):
+    """A program is one block, of as many warps as the cluster has or a block can have."""
+    m, n, k, steps = 100, 72, 96, 3
+    a, b, c = integers(m, k), integers(n, k, seed=1), np.zeros((m, n), np.float16)
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
+    sides = [("M", "K"), ("N", "K"), ("M", "N")]
+    descriptors = [
+        TensorDescriptor.from_tensor(array, [blocks[f"BLOCK_{axis}"] for axis in axes])
+        for array, axes in zip((a, b, c), sides, strict=True)
+    ]
+    x = integers(64, dtype=np.float32)
+    index = np.random.default_rng(1).integers(0, 64, (steps, 64), np.int32)
+    expected, out = np.zeros((2, 2 * 64), np.float32)
+    mixed_kernel.debug[(1,)](x, index, expected, steps, N=64)
+    options = {"num_warps": num_warps, "num_ctas": num_ctas}
+    with tw.emulate(target, races=True):
+        kernel = matmul_persistent[(2,)](
+            *descriptors, m, n, k, **blocks, GROUP_M=2, PROGRAMS=2, HALVES=False, **options
+        )
+        mixed_kernel[(1,)](x, index, out, steps, N=64, **options)
+    assert kernel.num_warps == min(num_warps * num_ctas, 32)
+    np.testing.assert_array_equal(
+        c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(c.dtype)
+    )
+    np.testing.assert_array_equal(out, expected)
