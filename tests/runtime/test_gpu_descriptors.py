@@ -6,7 +6,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.runtime.fake_cuda import INVALID_VALUE
-from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Parameter, Product, TensorMap
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES
 from tilewright.runtime import cuda, gpu_build, gpu_launcher
@@ -140,6 +140,20 @@ def test_parts_that_are_arguments_and_constants(matrix, fake_driver, monkeypatch
     assert {e.strides for e in fake_driver.encodings} == {(256,)}
 
 
+def launcher_of(tensor_map, parameters=5):
+    """The launcher of a kernel that takes an address, numbers and a map."""
+    declared = [f".param .u64 p{i}" for i in range(parameters)] + [".param .align 64 .b8 m[128]"]
+    ptx = f".version 8.3\n.target sm_90a\n.entry k({', '.join(declared)}) {{ ret; }}"
+    return gpu_launcher.bind_gpu_launcher(
+        cuda.Module(cuda.device(0), ptx.encode() + b"\0", "k").function("k", "k", 0),
+        [AddressParameter(), *[IntParameter(64) for _ in range(1, parameters)]],
+        threads=32,
+        attributes=gpu_launcher.Attributes(),
+        tensor_maps=[tensor_map],
+        on_error=pytest.fail,
+    )
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("fills_nan", [True, False])
 def test_machine_code_asks_the_driver_for_the_same(fake_driver, fake_torch, rank, fills_nan):
@@ -152,17 +166,7 @@ def test_machine_code_asks_the_driver_for_the_same(fake_driver, fake_torch, rank
     values = [0x7F00_0000_1230, *[16 * (i + 3) for i in range(2 * rank - 1)]]
     python = TensorMaps([tensor_map], "k", with_driver(cuda.device(0), "k"))
     maps = python.of_launch(values, ["x"] * len(values))
-    parameters = [*[f".param .u64 p{i}" for i in range(2 * rank)], ".param .align 64 .b8 m[128]"]
-    ptx = f".version 8.3\n.target sm_90a\n.entry k({', '.join(parameters)}) {{ ret; }}"
-    function = cuda.Module(cuda.device(0), ptx.encode() + b"\0", "k").function("k", "k", 0)
-    launch = gpu_launcher.bind_gpu_launcher(
-        function,
-        [AddressParameter(), *[IntParameter(64) for _ in values[1:]]],
-        threads=32,
-        attributes=gpu_launcher.Attributes(),
-        tensor_maps=[tensor_map],
-        on_error=pytest.fail,
-    )
+    launch = launcher_of(tensor_map, 2 * rank)
     for _ in range(2):
         assert launch(1, 1, 1, *values) is None
         assert fake_driver.launches[-1].arguments[-1:] == maps
@@ -174,6 +178,28 @@ def test_machine_code_asks_the_driver_for_the_same(fake_driver, fake_torch, rank
         assert launch(1, 1, 1, *other) is None
         is_read = place == 0 or isinstance(extents[place - 1], Parameter)
         assert (fake_driver.launches[-1].arguments[-1:] == maps) != is_read
+
+
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        ([3, 5, 7, 11], 210),
+        ([2, 5, 2**30 + 7, 11], 140),
+        ([-3, -5, 7, 2**32 + 3], 210),
+    ],
+)
+def test_products_of_arguments_as_the_kernel_computes_them(fake_driver, fake_torch, values, size):
+    tensor_map = TensorMap(
+        0, (Product((1, 2, 3), 2, 32), 64), (Product((4,), 16, 64),), (8, 64), DTYPES["i8"], 64
+    )
+    passed = [0x7F00_0000_1230, *values]
+    maps = TensorMaps([tensor_map], "k", with_driver(cuda.device(0), "k"))
+    expected = maps.of_launch(passed, ["x"] * 5)
+    assert launcher_of(tensor_map)(1, 1, 1, *passed) is None
+    assert fake_driver.launches[-1].arguments[-1:] == expected
+    first, second = fake_driver.encodings
+    assert first == second
+    assert (first.sizes, first.strides) == ((64, size), (16 * values[3],))
 
 
 def test_arrays_without_elements_have_code_without_maps(matrix, fake_driver):

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from tests.runtime.fake_cuda import INVALID_VALUE, Encoding
-from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Parameter, Product, TensorMap
 from tilewright.emulator.tensor_map import decode_tensor_map
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES
@@ -140,7 +140,7 @@ def test_maps_as_literals():
         TensorMap(2, (5,), (), (256,), DTYPES["i8"], 0),
         TensorMap(
             1,
-            (Parameter(0), 7, 9),
+            (Parameter(0), 7, Product((2, 2, 4), -3, 32)),
             (64, Parameter(3)),
             (1, 2, 4),
             DTYPES["bf16"],

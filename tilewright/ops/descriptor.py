@@ -3,7 +3,8 @@
 A descriptor is no value of the IR. Each op names the array by its parts: a scalar pointer `base`
 that 16 bytes divide, `sizes` (i32, one for each axis) and `strides` in elements (i64, one for each
 axis but the last, whose stride is 1; 16 bytes divide them). Two ops whose parts are the same values
-access the same array. Parts that are parameters of the function are known before the launch.
+access the same array. Parts that are parameters of the function, or products of them, are known
+before the launch.
 
 A size below 0 counts as 0. Indices count elements along each axis and may lie outside the array,
 below 0 too: such elements are loaded as `padding`, and neither stored nor changed.

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import MOST_FACTORS, Extent, Parameter, Product, TensorMap
 from tilewright.ir.types import DTYPES
 from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
 from tilewright.runtime import dlpack, history
@@ -103,7 +103,7 @@ class _Maps:
     """What the tensor maps of a kernel are made of, and room for those that were made."""
 
     _HEAD = struct.Struct("<Q5I4x5I4x5I4x")
-    _TERM = struct.Struct("<3Q")
+    _TERM = struct.Struct("<4i2Q")
     _ALIGNMENT = 64
 
     def __init__(self, maps: Sequence[TensorMap]) -> None:
@@ -135,9 +135,13 @@ class _Maps:
         return head + b"".join(terms)
 
     def _term(self, extent: Extent, factor: int) -> bytes:
-        if isinstance(extent, Parameter):
-            return self._TERM.pack(extent.number, factor, 0)
-        return self._TERM.pack(0, 0, factor * extent % 2**64)
+        match extent:
+            case Parameter(number):
+                extent = Product((number,), 1, 64)
+            case int():
+                extent = Product((), extent, 64)
+        slots = (*extent.numbers, *[-1] * (MOST_FACTORS - len(extent.numbers)))
+        return self._TERM.pack(*slots, 64 - extent.bits, extent.factor % 2**64, factor)
 
 
 class _Shared(SharedCode):

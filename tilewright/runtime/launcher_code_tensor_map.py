@@ -1,6 +1,6 @@
 """The part of a GPU's launcher that makes tensor maps, as LLVM IR; see `launcher_code_gpu.py`.
 
-What is encoded are the values of some arguments, each times a factor, or constants. Maps that were
+What is encoded are constants and products of the values of some arguments. Maps that were
 made are kept, each at a place that its values choose, until others take it. The GIL is held.
 """
 
@@ -20,17 +20,34 @@ entry:
   %terms = getelementptr i8, ptr %map, i64 $M_TERMS
   br label %term
 term:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %term ]
-  %hash = phi i64 [ 0, %entry ], [ %hash.next, %term ]
-  %term.offset = mul i64 %i, 24
+  %i = phi i64 [ 0, %entry ], [ %i.next, %whole.term ]
+  %hash = phi i64 [ 0, %entry ], [ %hash.next, %whole.term ]
+  %term.offset = mul i64 %i, 32
   %term.place = getelementptr i8, ptr %terms, i64 %term.offset
-  %slot = load i64, %term.place at 0
-  %factor = load i64, %term.place at 8
-  %constant = load i64, %term.place at 16
-  %argument.place = getelementptr i64, ptr %block, i64 %slot
+  %shift = load i32, %term.place at 12
+  %factor = load i64, %term.place at 16
+  %scale = load i64, %term.place at 24
+  br label %factors
+factors:
+  %f = phi i64 [ 0, %term ], [ %f.next, %times ]
+  %product = phi i64 [ %factor, %term ], [ %multiplied, %times ]
+  %slot.place = getelementptr i32, ptr %term.place, i64 %f
+  %slot = load i32, ptr %slot.place
+  %is.slot = icmp sge i32 %slot, 0
+  br i1 %is.slot, label %times, label %whole.term
+times:
+  %argument.place = getelementptr i64, ptr %block, i32 %slot
   %argument = load i64, ptr %argument.place
-  %scaled = mul i64 %argument, %factor
-  %value = add i64 %scaled, %constant
+  %multiplied = mul i64 %product, %argument
+  %f.next = add i64 %f, 1
+  %may.follow = icmp ult i64 %f.next, 3
+  br i1 %may.follow, label %factors, label %whole.term
+whole.term:
+  %unwrapped = phi i64 [ %product, %factors ], [ %multiplied, %times ]
+  %shift.64 = zext i32 %shift to i64
+  %upper.part = shl i64 %unwrapped, %shift.64
+  %wrapped = ashr i64 %upper.part, %shift.64
+  %value = mul i64 %wrapped, %scale
   %value.place = getelementptr i64, ptr %values, i64 %i
   store i64 %value, ptr %value.place
   %mixed = xor i64 %hash, %value

@@ -128,7 +128,8 @@ class DescriptorField(enum.IntEnum):
 class MapField(enum.IntEnum):
     """Offsets of what a tensor map is made of.
 
-    Terms are three words: a value is `block[slot] * factor + constant`.
+    Terms are four words: three slots and a shift, of 4 bytes each, a factor and a scale. A value is
+    `(block[slot] * ... * factor << shift >> shift) * scale`; slots below 0 are none.
     """
 
     COUNT = 0  # of the terms: the address, the sizes and the strides
@@ -140,7 +141,7 @@ class MapField(enum.IntEnum):
     BOX = 32  # one for each axis
     STEPS = 56
     TERMS = 80
-    KEPT = 384  # the maps made last, see `KeptMaps`
+    KEPT = 448  # the maps made last, see `KeptMaps`
 
 
 class KeptMaps(enum.IntEnum):

@@ -8,11 +8,13 @@ driver knows, and the emulator for those of its own. Both count dimensions from 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from ctypes import c_uint32, c_uint64, c_void_p
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
-from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, Product, TensorMap
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops.descriptor import ALIGNMENT_BYTES, PAD_ROWS, stride_mistake
@@ -118,7 +120,13 @@ class TensorMaps:
 
 
 def _value(extent: Extent, values: Sequence[Any]) -> int:
-    return int(values[extent.number]) if isinstance(extent, Parameter) else extent
+    match extent:
+        case Parameter(number):
+            return int(values[number])
+        case Product(numbers, factor, bits):
+            whole = factor * math.prod(int(values[number]) for number in numbers)
+            return (whole + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+    return extent
 
 
 def _located(tensor_map: TensorMap, values: Sequence[Any]) -> MappedArray:
@@ -205,10 +213,10 @@ def with_driver(gpu: Device, kernel: str) -> Callable[[MappedArray], bytes]:
 
 
 def to_literal(tensor_map: TensorMap) -> tuple[Any, ...]:
-    """Return a map as literals of Python, with `(number,)` for a parameter."""
+    """Return a map as literals of Python, parameters and products as tuples of their fields."""
 
-    def literals(extents: Sequence[Extent]) -> tuple[int | tuple[int], ...]:
-        return tuple((e.number,) if isinstance(e, Parameter) else e for e in extents)
+    def literals(extents: Sequence[Extent]) -> tuple[Any, ...]:
+        return tuple(e if isinstance(e, int) else astuple(e) for e in extents)
 
     return (
         tensor_map.base,
@@ -226,7 +234,12 @@ def from_literal(literal: tuple[Any, ...]) -> TensorMap:
     base, sizes, strides, box, element, swizzle, fills_nan = literal
 
     def extents(literals: Sequence[Any]) -> tuple[Extent, ...]:
-        return tuple(Parameter(*e) if isinstance(e, tuple) else e for e in literals)
+        return tuple(map(extent, literals))
+
+    def extent(literal: Any) -> Extent:
+        if isinstance(literal, int):
+            return literal
+        return Parameter(*literal) if len(literal) == 1 else Product(*literal)
 
     return TensorMap(
         base, extents(sizes), extents(strides), box, DTYPES[element], swizzle, fills_nan

@@ -1,7 +1,8 @@
 """Copies of whole tiles by tensor maps: one thread asks for a tile, and it arrives by itself.
 
 A tensor map describes the array; it is made at the launch, from the values of the kernel's
-parameters, so only ops on descriptors whose parts are parameters or constants are copied so. Each
+parameters, so only ops on descriptors whose parts are parameters, constants or products of those
+are copied so. Each
 tile that is loaded has a barrier in shared memory on which its bytes are counted.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from typing import Protocol
@@ -23,8 +24,15 @@ from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, block_memory, put_in_shared
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, TensorMap
+from tilewright.codegen.nvidia.tensor_map import (
+    MOST_FACTORS,
+    Extent,
+    Parameter,
+    Product,
+    TensorMap,
+)
 from tilewright.ir.core import Function, Param, Value
+from tilewright.ir.types import ElementType
 from tilewright.passes.axis_info import AxisInfo
 
 __all__ = [
@@ -107,14 +115,49 @@ def is_tensor_copy(op: ops.DescriptorOp, function: Function, facts: AxisInfo) ->
 
 
 def _extent(value: Value, function: Function) -> Extent | None:
+    """What a size or a stride is before the launch; None for what only the kernel knows."""
     match value:
         case Param() if value in function.params:
             return Parameter(function.params.index(value))
         case ops.Full(value=number):
             return int(number)
-        case ops.Hint(x=x) | ops.Cast(x=x):
-            return _extent(x, function) if x.type.element.is_int() else None
+        case ops.Hint(x=x):
+            return _extent(x, function)
+        case ops.Cast(x=x) if x.type.element.is_int():
+            return _converted(_extent(x, function), x.type.element, value.type.element)
+        case ops.Mul(x=x, y=y) if value.type.element.is_int():
+            bits = value.type.element.primitive_bitwidth
+            return _product(_extent(x, function), _extent(y, function), bits)
     return None
+
+
+def _converted(extent: Extent | None, source: ElementType, target: ElementType) -> Extent | None:
+    """Return an extent as a number of another type."""
+    if not isinstance(extent, Product):
+        return extent
+    bits = target.primitive_bitwidth
+    if bits > source.primitive_bitwidth and source.is_int_unsigned():
+        return None
+    return replace(extent, bits=min(bits, extent.bits))
+
+
+def _product(x: Extent | None, y: Extent | None, bits: int) -> Extent | None:
+    """Return the product of two extents in numbers of so many bits."""
+    numbers: tuple[int, ...] = ()
+    factor = 1
+    for extent in (x, y):
+        match extent:
+            case int():
+                factor *= extent
+            case Parameter(number):
+                numbers += (number,)
+            case Product(more, own_factor, own_bits) if own_bits >= bits:
+                numbers, factor = numbers + more, factor * own_factor
+            case _:
+                return None
+    return (
+        Product(tuple(sorted(numbers)), factor, bits) if 0 < len(numbers) <= MOST_FACTORS else None
+    )
 
 
 @dataclass(frozen=True)

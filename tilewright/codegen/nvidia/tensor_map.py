@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from tilewright.ir.types import DType
 
-__all__ = ["Extent", "Parameter", "TensorMap"]
+__all__ = ["MOST_FACTORS", "Extent", "Parameter", "Product", "TensorMap"]
+
+MOST_FACTORS = 3  # parameters in a product
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,16 @@ class Parameter:
     number: int
 
 
-Extent = int | Parameter
+@dataclass(frozen=True)
+class Product:
+    """A factor times the values of 1 to 3 parameters, as a signed number of so many bits."""
+
+    numbers: tuple[int, ...]
+    factor: int
+    bits: int
+
+
+Extent = int | Parameter | Product
 
 
 @dataclass(frozen=True)
