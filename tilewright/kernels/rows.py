@@ -4,13 +4,23 @@ An array is folded to (before, along, after): a *row* is a pair of the outer two
 are `column_stride` apart. Where the dimension is the last one, `after` is 1.
 """
 
+import math
 from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import on_cpu
+from tilewright.kernels.arrays import dtype_name, on_cpu
 
-__all__ = ["accumulator", "row_blocks", "row_configs", "row_offsets", "row_warps"]
+__all__ = [
+    "accumulator",
+    "accumulator_name",
+    "column_sums",
+    "row_blocks",
+    "row_configs",
+    "row_offsets",
+    "row_warps",
+    "rows_and_columns",
+]
 
 _MOST_COLUMNS = 16384  # of a row that a program holds; longer rows are read in blocks
 _ELEMENTS = 2048  # of a program with several rows
@@ -33,6 +43,17 @@ def row_warps(arguments: dict[str, Any]) -> tw.Config:
     return tw.Config({}, num_warps=min(max(elements // 512, 1), 16))
 
 
+def rows_and_columns(x: Any, dims: int) -> tuple[int, int]:
+    """Return the sizes of the matrix whose rows are the last `dims` dimensions."""
+    shape = tuple(x.shape)
+    return math.prod(shape[: len(shape) - dims]), math.prod(shape[len(shape) - dims :])
+
+
+def accumulator_name(x: Any) -> str:
+    """Return the name of the type to compute in: "float64" for fp64, else "float32"."""
+    return "float64" if dtype_name(x) == "float64" else "float32"
+
+
 @tw.constexpr_function
 def accumulator(dtype):
     """Return the type to compute in: fp64 for fp64, else fp32."""
@@ -43,3 +64,25 @@ def accumulator(dtype):
 def row_offsets(row, after, before_stride, after_stride):
     """Return where rows start, as offsets of 64 bits."""
     return (row // after).to(tl.int64) * before_stride + (row % after) * after_stride
+
+
+@tw.jit
+def column_sums_kernel(x_ptr, out_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Add up the rows of a matrix, `COLUMNS` columns for each program."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    is_column = column < columns
+    total = tl.zeros((ROWS, COLUMNS), x_ptr.dtype.element_ty)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        total += tl.load(x_ptr + at, (row < rows)[:, None] & is_column[None, :], 0.0)
+    tl.store(out_ptr + column, tl.sum(total, axis=0), is_column)
+
+
+def column_sums(x: Any, out: Any) -> None:
+    """Add up the rows of a contiguous matrix of fp32 or fp64, always in the same order."""
+    rows, columns = x.shape
+    width = 1024 if on_cpu(x) else 32
+    height = 1 if on_cpu(x) else 64
+    grid = (tw.cdiv(columns, width),)
+    column_sums_kernel[grid](x, out, rows, columns, ROWS=height, COLUMNS=width)

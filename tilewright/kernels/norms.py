@@ -1,0 +1,377 @@
+"""Layer norm and RMS norm over the last dimensions, also of a sum, forward and backward."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.arrays import contiguous, dtype_name, empty, empty_like, strides
+from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.norm_gradients import norm_backward
+from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import (
+    accumulator,
+    accumulator_name,
+    row_blocks,
+    row_configs,
+    row_warps,
+    rows_and_columns,
+)
+
+__all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
+
+
+def layer_norm(
+    x: Any,
+    normalized_shape: tuple[int, ...] | list[int] | int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias; differentiable.
+
+    Args:
+        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        normalized_shape: The sizes of the last dimensions, which mean and variance are taken over.
+        weight: Array of that shape, or None for ones.
+        bias: Array of that shape, or None for zeros.
+        eps: Added to the variance.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Source: Ba et al., "Layer Normalization", 2016.
+
+    >>> import numpy as np
+    >>> layer_norm(np.array([[1, 3], [5, 9]], np.float32), 2, eps=0.0)
+    array([[-1.,  1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    dims = _dimensions(x, normalized_shape, weight=weight, bias=bias)
+    return _normalize(x, weight, bias, dims, eps, False)[0]
+
+
+def rms_norm(
+    x: Any,
+    normalized_shape: tuple[int, ...] | list[int] | int,
+    weight: Any = None,
+    eps: float | None = None,
+) -> Any:
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last dimensions; differentiable.
+
+    Args:
+        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        normalized_shape: The sizes of the last dimensions, which the mean is taken over.
+        weight: Array of that shape, or None for ones.
+        eps: Added to the mean; by default the spacing of fp32 (fp64) numbers at 1.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+
+    >>> import numpy as np
+    >>> rms_norm(np.array([[3, 3], [-2, 2]], np.float32), 2, eps=0.0)
+    array([[ 1.,  1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    dims = _dimensions(x, normalized_shape, weight=weight)
+    return _normalize(x, weight, None, dims, _epsilon(x, eps), True)[0]
+
+
+def add_layer_norm(
+    x: Any,
+    residual: Any,
+    normalized_shape: tuple[int, ...] | list[int] | int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+) -> tuple[Any, Any]:
+    """Return `layer_norm(x + residual, ...)` and `x + residual`, in one pass; differentiable.
+
+    Args:
+        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        residual: Array of the shape and dtype of `x`.
+        normalized_shape: The sizes of the last dimensions, which mean and variance are taken over.
+        weight: Array of that shape, or None for ones.
+        bias: Array of that shape, or None for zeros.
+        eps: Added to the variance.
+
+    Returns:
+        The norm and the sum, of the shape and dtype of `x`.
+
+    >>> import numpy as np
+    >>> y, total = add_layer_norm(np.ones((1, 2)), np.array([[0.0, 2.0]]), 2, eps=0.0)
+    >>> y, total
+    (array([[-1.,  1.]]), array([[1., 3.]]))
+    """
+    dims = _dimensions(x, normalized_shape, weight=weight, bias=bias)
+    y, total, *_ = _add_normalize(x, residual, weight, bias, dims, eps, False)
+    return y, total
+
+
+def add_rms_norm(
+    x: Any,
+    residual: Any,
+    normalized_shape: tuple[int, ...] | list[int] | int,
+    weight: Any = None,
+    eps: float | None = None,
+) -> tuple[Any, Any]:
+    """Return `rms_norm(x + residual, ...)` and `x + residual`, in one pass; differentiable.
+
+    Args:
+        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        residual: Array of the shape and dtype of `x`.
+        normalized_shape: The sizes of the last dimensions, which the mean is taken over.
+        weight: Array of that shape, or None for ones.
+        eps: Added to the mean; by default the spacing of fp32 (fp64) numbers at 1.
+
+    Returns:
+        The norm and the sum, of the shape and dtype of `x`.
+
+    >>> import numpy as np
+    >>> y, total = add_rms_norm(np.ones((1, 2)), np.array([[1.0, -3.0]]), 2, eps=0.0)
+    >>> y, total
+    (array([[ 1., -1.]]), array([[ 2., -2.]]))
+    """
+    dims = _dimensions(x, normalized_shape, weight=weight)
+    y, total, *_ = _add_normalize(x, residual, weight, None, dims, _epsilon(x, eps), True)
+    return y, total
+
+
+def _dimensions(x: Any, normalized_shape: Any, **parameters: Any) -> int:
+    """Return how many dimensions a mean is taken over; raise where shapes do not fit."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape or tuple(x.shape[-len(shape) :]) != shape:
+        raise ValueError(
+            f"`normalized_shape` is {shape}, and `x` has the shape {tuple(x.shape)}, which has to"
+            " end so"
+        )
+    floating(x=x, **parameters)
+    same_kind(x=x, **parameters)
+    shaped(shape, **parameters)
+    return len(shape)
+
+
+def _epsilon(x: Any, eps: float | None) -> float:
+    return float(np.finfo(accumulator_name(x)).eps) if eps is None else eps
+
+
+@tw.jit
+def row_elements(x_ptrs, residual_ptrs, mask, DTYPE: tl.constexpr):
+    """Return elements of rows, or of sums, rounded to the type of the rows."""
+    x = tl.load(x_ptrs, mask, 0.0)
+    if residual_ptrs is not None:
+        total = x.to(DTYPE) + tl.load(residual_ptrs, mask, 0.0).to(DTYPE)
+        x = total.to(x.dtype)
+    return x.to(DTYPE)
+
+
+@tw.jit
+def scaled(x, weight_ptr, bias_ptr, column, is_column, DTYPE: tl.constexpr):
+    """Return x * weight + bias, where there are such."""
+    if weight_ptr is not None:
+        x *= tl.load(weight_ptr + column, is_column, 0.0).to(DTYPE)
+    if bias_ptr is not None:
+        x += tl.load(bias_ptr + column, is_column, 0.0).to(DTYPE)
+    return x
+
+
+@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+@tw.jit
+def normalize_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    bias_ptr,
+    y_ptr,
+    sum_ptr,
+    mean_ptr,
+    rstd_ptr,
+    rows,
+    columns,
+    x_row_stride,
+    x_column_stride,
+    residual_row_stride,
+    residual_column_stride,
+    EPS: tl.constexpr,
+    RMS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
+):
+    """The norms of `ROWS` rows; `ONE_BLOCK`: they fit into a block, and are read once."""
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    is_row = row < rows
+    column = tl.arange(0, BLOCK)[None, :]
+    x_ptrs = x_ptr + row[:, None] * x_row_stride
+    out = row[:, None] * columns
+    if residual_ptr is not None:
+        residual_ptr += row[:, None] * residual_row_stride
+    mean = tl.zeros((ROWS,), DTYPE)
+    squares = tl.zeros((ROWS,), DTYPE)
+    for first in range(0, columns, BLOCK):
+        at = first + column
+        mask = is_row[:, None] & (at < columns)
+        residual_ptrs = None if residual_ptr is None else residual_ptr + at * residual_column_stride
+        x = row_elements(x_ptrs + at * x_column_stride, residual_ptrs, mask, DTYPE)
+        if sum_ptr is not None:
+            tl.store(sum_ptr + out + at, x, mask)
+        if RMS:
+            squares += tl.sum(x * x, axis=1)
+        else:
+            # Chan et al., "Updating formulae and a pairwise algorithm", 1979: two parts' mean and
+            # squares about it make those of both.
+            size = tl.minimum(columns - first, BLOCK)
+            step = tl.sum(x, axis=1) / size - mean
+            centered = tl.where(mask, x - (mean + step)[:, None], 0.0)
+            squares += tl.sum(centered * centered, axis=1)
+            part = tl.cast(first, DTYPE) / (first + size)
+            squares += step * step * (part * size)
+            mean += step * (1 - part)
+        if ONE_BLOCK:
+            rstd = 1 / tl.sqrt(squares / columns + EPS)
+            normal = (x - mean[:, None]) * rstd[:, None]
+            y = scaled(normal, weight_ptr, bias_ptr, at, at < columns, DTYPE)
+            tl.store(y_ptr + out + at, y, mask, cache_modifier=".cs")
+    rstd = 1 / tl.sqrt(squares / columns + EPS)
+    tl.store(rstd_ptr + row, rstd, is_row)
+    if not RMS:
+        tl.store(mean_ptr + row, mean, is_row)
+    if not ONE_BLOCK:
+        for first in range(0, columns, BLOCK):
+            at = first + column
+            mask = is_row[:, None] & (at < columns)
+            residual_ptrs = (
+                None if residual_ptr is None else residual_ptr + at * residual_column_stride
+            )
+            x = row_elements(x_ptrs + at * x_column_stride, residual_ptrs, mask, DTYPE)
+            normal = (x - mean[:, None]) * rstd[:, None]
+            y = scaled(normal, weight_ptr, bias_ptr, at, at < columns, DTYPE)
+            tl.store(y_ptr + out + at, y, mask)
+
+
+def _statistics(x: Any, dims: int, rms: bool) -> tuple[Any, Any]:
+    """Return room for the means of rows, none for RMS norm, and their 1 / deviation."""
+    rows = math.prod(x.shape[: x.ndim - dims])
+    dtype = accumulator_name(x)
+    return empty((0 if rms else rows,), x, dtype), empty((rows,), x, dtype)
+
+
+def _allocate(x: Any, weight: Any, bias: Any, dims: int, eps: float, rms: bool) -> Any:
+    return empty_like(x), *_statistics(x, dims, rms)
+
+
+@operation(
+    "normalize(Tensor x, Tensor? weight, Tensor? bias, int dims, float eps, bool rms)"
+    " -> (Tensor, Tensor, Tensor)",
+    allocate=_allocate,
+    autocast="float32",
+)
+def _normalize(
+    outputs: Any, x: Any, weight: Any, bias: Any, dims: int, eps: float, rms: bool
+) -> None:
+    y, mean, rstd = outputs
+    _launch(x, None, weight, bias, (y, None, mean, rstd), dims, eps, rms)
+
+
+def _allocate_add(
+    x: Any, residual: Any, weight: Any, bias: Any, dims: int, eps: float, rms: bool
+) -> Any:
+    same_kind(x=x, residual=residual)
+    shaped(tuple(x.shape), residual=residual)
+    if residual.dtype != x.dtype:
+        raise TypeError(f"`residual` is of {dtype_name(residual)}, and `x` of {dtype_name(x)}")
+    return empty_like(x), empty_like(x), *_statistics(x, dims, rms)
+
+
+@operation(
+    "add_normalize(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, int dims,"
+    " float eps, bool rms) -> (Tensor, Tensor, Tensor, Tensor)",
+    allocate=_allocate_add,
+)
+def _add_normalize(
+    outputs: Any,
+    x: Any,
+    residual: Any,
+    weight: Any,
+    bias: Any,
+    dims: int,
+    eps: float,
+    rms: bool,
+) -> None:
+    _launch(x, residual, weight, bias, outputs, dims, eps, rms)
+
+
+def _launch(
+    x: Any,
+    residual: Any,
+    weight: Any,
+    bias: Any,
+    outputs: tuple[Any, ...],
+    dims: int,
+    eps: float,
+    rms: bool,
+) -> None:
+    rows, columns = rows_and_columns(x, dims)
+    if rows * columns == 0:
+        return
+    x = x.reshape((rows, columns))
+    residual = None if residual is None else residual.reshape((rows, columns))
+    weight = None if weight is None else contiguous(weight)
+    bias = None if bias is None else contiguous(bias)
+    per_program, block = row_blocks(x, rows, columns)
+    normalize_kernel[(tw.cdiv(rows, per_program),)](
+        x,
+        residual,
+        weight,
+        bias,
+        *outputs,
+        rows,
+        columns,
+        *strides(x),
+        *((0, 0) if residual is None else strides(residual)),
+        EPS=eps,
+        RMS=rms,
+        ROWS=per_program,
+        BLOCK=block,
+        ONE_BLOCK=columns <= block,
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, weight, _, ctx.dims, _, ctx.rms = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, weight, *output[1:])
+
+
+def _backward(ctx: Any, dy: Any, *_: Any) -> tuple[Any, ...]:
+    x, weight, mean, rstd = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[1:3]
+    gradients = norm_backward(x, weight, mean, rstd, dy, None, ctx.dims, ctx.rms, wanted)
+    return *gradients, None, None, None
+
+
+_normalize.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _setup_context_add(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _, _, weight, _, ctx.dims, _, ctx.rms = inputs
+    ctx.set_materialize_grads(False)
+    _, total, mean, rstd = output
+    ctx.save_for_backward(total, weight, mean, rstd)
+
+
+def _backward_add(ctx: Any, dy: Any, dsum: Any, *_: Any) -> tuple[Any, ...]:
+    if dy is None:
+        return dsum, dsum, None, None, None, None, None
+    x, weight, mean, rstd = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[2:4]
+    dx, *others = norm_backward(x, weight, mean, rstd, dy, dsum, ctx.dims, ctx.rms, wanted)
+    return dx, dx, *others, None, None, None
+
+
+_add_normalize.register_autograd(_backward_add, setup_context=_setup_context_add)
