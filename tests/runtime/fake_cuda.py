@@ -43,6 +43,7 @@ _SIGNATURES = {
     "cuEventCreate": [c_void_p, c_uint],
     "cuEventRecord": [c_void_p, c_void_p],
     "cuEventSynchronize": [c_void_p],
+    "cuEventQuery": [c_void_p],
     "cuEventElapsedTime": [c_void_p, c_void_p, c_void_p],
     "cuEventDestroy_v2": [c_void_p],
     "cuMemAlloc_v2": [c_void_p, c_size_t],
@@ -433,3 +434,45 @@ class FakeTorch(types.ModuleType):
         assert kind == CUDA
         c_void_p.from_address(place).value = self.streams[number]
         return 0
+
+
+class CudaArray:
+    """An array by `__cuda_array_interface__` alone, as CuPy and Numba have them."""
+
+    def __init__(self, tensor, stream=None, read_only=False, strides=None):
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": tensor.numbers.shape,
+            "typestr": tensor.numbers.dtype.str,
+            "data": (tensor.data_ptr(), read_only),
+            "strides": strides,
+            "stream": stream,
+        }
+
+
+class DlpackArray:
+    """An array by DLPack of before version 1, as JAX has them; `streams` were asked for."""
+
+    def __init__(self, tensor):
+        self.tensor, self.streams = tensor, []
+        self.dtype = tensor.numbers.dtype
+
+    def __dlpack_device__(self):
+        return CUDA, self._number
+
+    @property
+    def _number(self):
+        return int(self.tensor.device.partition(":")[2])
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.streams.append(stream)
+        shape = self.tensor.numbers.shape
+        self._shape = (ctypes.c_int64 * len(shape))(*shape)
+        self._described = _DLTensor(
+            self.tensor.data_ptr(), CUDA, self._number, len(shape),
+            dtype_word(self.tensor.element), ctypes.addressof(self._shape), None, 0,
+        )  # fmt: skip
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
+        return make(ctypes.addressof(self._described), b"dltensor", None)

@@ -13,6 +13,7 @@ from tilewright import LaunchError, MockTensor, TensorWrapper, jit, reinterpret
 from tilewright.frontend.trace import Constant, Runtime
 from tilewright.ir.types import DTYPES, PointerType, TileType
 from tilewright.runtime.arguments import gpu_of, leaves, specialize
+from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.constants import constant_text
 
 
@@ -224,6 +225,26 @@ def test_buffers_and_interfaces():
         DTYPES["fp64"]
     )
     assert traced(Tensor()) == pointer("fp16")
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_dlpack_of_types_that_numpy_does_not_know(name):
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(8).to(getattr(torch, name))
+
+    class Dlpack:
+        dtype = name
+
+        def __dlpack__(self, **settings):
+            return tensor.__dlpack__()  # of before version 1
+
+        def __dlpack_device__(self):
+            return tensor.__dlpack_device__()
+
+    view = specialize(plain.params[0], Dlpack()).view
+    assert (view.address, view.gpu, view.is_writable) == (tensor.data_ptr(), None, False)
+    assert view.dtype is dtype_of(tensor.dtype)
+    assert view.extent == (tensor.data_ptr(), 8 * tensor.element_size())
 
 
 def test_where_the_memory_of_an_array_is():

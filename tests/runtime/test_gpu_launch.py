@@ -205,44 +205,6 @@ def test_nothing_in_place_of_an_array(tensor, fake_driver):
     assert len(fake_driver.launches) == 2
 
 
-class CudaArray:
-    """An array by `__cuda_array_interface__`, as CuPy has them."""
-
-    def __init__(self, tensor, stream=None, read_only=False, strides=None):
-        self.tensor = tensor
-        self.__cuda_array_interface__ = {
-            "version": 3,
-            "shape": tensor.numbers.shape,
-            "typestr": tensor.numbers.dtype.str,
-            "data": (tensor.data_ptr(), read_only),
-            "strides": strides,
-            "stream": stream,
-        }
-
-
-def test_arrays_by_cuda_array_interface(arrays, fake_driver):
-    add = make_add()
-    x, y, out = (CudaArray(a, stream=0x51) for a in arrays[:3])
-    for _ in range(2):
-        arrays[2].numbers[:] = 0
-        add[2,](x, y, out, 100, BLOCK=64)
-        np.testing.assert_array_equal(arrays[2].numbers, arrays[0].numbers + arrays[1].numbers)
-        assert fake_driver.launches[-1].stream == 0x51
-    with pytest.raises(LaunchError, match="`out_ptr` is read-only"):
-        add[2,](x, y, CudaArray(arrays[2], read_only=True), 100, BLOCK=64)
-
-
-def test_streams_of_arrays_are_ordered(arrays, fake_driver, fake_torch):
-    add = make_add()
-    fake_torch.streams[0] = 0x99
-    add[2,](
-        CudaArray(arrays[0], stream=0x51), CudaArray(arrays[1], stream=1), arrays[2], 100, BLOCK=64
-    )
-    assert fake_driver.launches[-1].stream == 0x99
-    assert sorted(fake_driver.orders[:2]) == [(0, 0x99), (0x51, 0x99)]
-    assert sorted(fake_driver.orders[2:]) == [(0x99, 0), (0x99, 0x51)]
-
-
 def test_own_device_arrays(fake_driver):
     add = make_add()
     x = np.arange(64, dtype=np.float32)

@@ -94,10 +94,12 @@ def leaves(arguments: Sequence[Argument]) -> Iterator[Argument]:
 def gpu_of(kernel: str, arguments: Sequence[Argument]) -> int | None:
     """Return the number of the GPU that a call's arrays are on, None for the CPU.
 
-    Raises `LaunchError` where they are not all on one device.
+    Raises `LaunchError` where they are not all on one device, which names the first on each.
     """
-    arrays = [a for a in leaves(arguments) if a.view is not None]
-    devices = {a.view.gpu: a.name for a in arrays if a.view is not None}
+    devices: dict[int | None, str] = {}
+    for argument in leaves(arguments):
+        if argument.view is not None:
+            devices.setdefault(argument.view.gpu, argument.name)
     if len(devices) > 1:
         places = ", ".join(
             f"`{name}` is on {'the CPU' if gpu is None else f'GPU {gpu}'}"

@@ -8,6 +8,7 @@ Nothing is copied.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ _BY_NAME: dict[str, DType] = {
 
 # The default stream, as DLPack and CUDA name it.
 _LEGACY_STREAM = 1
+_VERSION_WITH_STREAMS = 3  # of __cuda_array_interface__
 
 
 @dataclass(slots=True)
@@ -48,7 +50,8 @@ class ArrayView:
 
     `gpu` is the number of the GPU whose memory that is, None for this machine's own. `stream` is
     the one that the array is used on, where it says so. `bounds` are the address and the size in
-    bytes of what the elements span, where the array does not tell them itself.
+    bytes of what the elements span, where the array does not tell them itself. Memory that
+    `is_lent` may be given to others as soon as the array is gone, although a kernel still runs.
     """
 
     dtype: DType
@@ -58,6 +61,7 @@ class ArrayView:
     gpu: int | None = None
     stream: int | None = None
     bounds: tuple[int, int] | None = None
+    is_lent: bool = False
 
     @property
     def extent(self) -> tuple[int, int] | None:
@@ -86,6 +90,8 @@ def dtype_of(value: object) -> DType | None:
     """
     if isinstance(value, DType):
         return value
+    if isinstance(value, type) and issubclass(value, np.generic):
+        value = np.dtype(value)
     if isinstance(value, np.dtype):
         return dtype_of_numpy(value)
     return _BY_NAME.get(str(value).removeprefix("torch."))
@@ -107,7 +113,7 @@ def view_array(value: Any, name: str) -> ArrayView | None:
         return None
     if hasattr(value, "__array_interface__"):
         return _view_numpy(np.asarray(value), name)
-    if hasattr(value, "__cuda_array_interface__"):
+    if _offers(value, "__cuda_array_interface__"):
         return _view_cuda(value, name)
     if hasattr(value, "__dlpack__"):
         return _view_dlpack(value, name)
@@ -116,6 +122,14 @@ def view_array(value: Any, name: str) -> ArrayView | None:
     except TypeError:
         return None
     return _view_buffer(buffer, name)
+
+
+def _offers(value: Any, name: str) -> bool:
+    """Whether a value has an attribute, even one that says why it has no value."""
+    try:
+        return hasattr(value, name)
+    except Exception:  # noqa: BLE001 - whatever the property raises
+        return True
 
 
 # ---- each kind ------------------------------------------------------------------------------
@@ -186,14 +200,20 @@ def _view_wrapper(wrapper: TensorWrapper, name: str) -> ArrayView:
 
 
 def _view_cuda(value: Any, name: str) -> ArrayView:
-    """View an array by `__cuda_array_interface__`, which says all but the GPU's number."""
+    """View an array by `__cuda_array_interface__`, which says all but the GPU's number.
+
+    Before version 3 it does not say either when the array is ready.
+    """
+    has_dlpack = hasattr(value, "__dlpack__")
     try:
         interface = value.__cuda_array_interface__
     except (AttributeError, TypeError, ValueError, RuntimeError):
         # JAX has it on the CPU too, and for types that NumPy does not know.
-        if hasattr(value, "__dlpack__"):
+        if has_dlpack:
             return _view_dlpack(value, name)
         raise
+    if has_dlpack and interface.get("version", 0) < _VERSION_WITH_STREAMS:
+        return _view_dlpack(value, name)
     dtype = _numpy_element_type(np.dtype(interface["typestr"]), name)
     if interface.get("mask") is not None:
         raise LaunchError(
@@ -224,15 +244,16 @@ def _gpu_of_address(address: int, name: str) -> int:
 
 
 def _view_dlpack(value: Any, name: str) -> ArrayView:
-    kind, _ = value.__dlpack_device__()
     try:
-        if kind == dlpack.CPU:
-            return _view_numpy(np.from_dlpack(value), name)
-        if kind != dlpack.CUDA:
+        kind, _ = value.__dlpack_device__()
+        if kind not in {dlpack.CPU, dlpack.CUDA}:
             raise _on_another_device(name, "another device")
+        if kind == dlpack.CPU:
+            with contextlib.suppress(BufferError, RuntimeError):
+                return _view_numpy(np.from_dlpack(value), name)
         # The array is ready on the default stream, as kernels find it there.
-        found = dlpack.open_dlpack(value, stream=_LEGACY_STREAM)
-    except (BufferError, RuntimeError) as error:
+        found = dlpack.open_dlpack(value, _LEGACY_STREAM if kind == dlpack.CUDA else None)
+    except (BufferError, RuntimeError, ValueError) as error:
         raise LaunchError(
             f"`{name}`: the {type(value).__name__} does not give its memory: {error}",
             hint="pass a NumPy array: `np.asarray(value)`",
@@ -242,15 +263,16 @@ def _view_dlpack(value: Any, name: str) -> ArrayView:
             f"`{name}`: a kernel cannot take an array of dtype {value.dtype}",
             hint="bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported",
         )
-    size = found.dtype.itemsize
+    size, is_on_gpu = found.dtype.itemsize, kind == dlpack.CUDA
     return ArrayView(
         found.dtype,
         found.address,
         found.is_writable,
         value,
-        gpu=found.device_number,
-        stream=_LEGACY_STREAM,
+        gpu=found.device_number if is_on_gpu else None,
+        stream=_LEGACY_STREAM if is_on_gpu else None,
         bounds=_bounds(found.address, found.shape, [size * s for s in found.strides], size),
+        is_lent=is_on_gpu,
     )
 
 

@@ -206,6 +206,14 @@ class Event:
                 "cuEventRecord", self.handle, c_void_p(stream), doing="recording an event"
             )
 
+    def has_passed(self) -> bool:
+        """Whether all that was on the stream before it has ended."""
+        with self.gpu.active():
+            code = self._driver.library.cuEventQuery(self.handle)
+        if code != _NOT_READY:
+            self._driver.check(code, "asking for an event")
+        return bool(code != _NOT_READY)
+
     def milliseconds_since(self, earlier: Event) -> float:
         """Return the time between two events that have come to pass."""
         span = ctypes.c_float()

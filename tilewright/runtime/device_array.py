@@ -19,6 +19,8 @@ from tilewright.runtime.cuda import Device, driver
 
 __all__ = ["DeviceArray", "DeviceBytes", "Memory"]
 
+_LEGACY_STREAM = 1  # what __cuda_array_interface__ calls the default stream
+
 
 class Memory:
     """Bytes on a GPU, given back when this object goes; raises `MemoryError` where there are none.
@@ -144,13 +146,14 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        # Kernels on such arrays are launched on the current stream, which others have to wait for.
         return {
             "version": 3,
             "shape": self.shape,
             "typestr": self.dtype.numpy.str,
             "data": (self.data_ptr(), False),
             "strides": None,
-            "stream": None,
+            "stream": cuda.current_stream(self._memory.gpu.number) or _LEGACY_STREAM,
         }
 
     def __repr__(self) -> str:

@@ -123,7 +123,8 @@ def open_dlpack(array: Any, stream: int | None = None) -> DlpackTensor:
     if is_valid(capsule, b"dltensor_versioned"):
         whole = _Versioned.from_address(pointer(capsule, b"dltensor_versioned"))
         return _described(whole.tensor, is_writable=not whole.flags & _READ_ONLY)
-    return _described(_Tensor.from_address(pointer(capsule, b"dltensor")), is_writable=True)
+    # It cannot say so if nobody may write, as to arrays of JAX.
+    return _described(_Tensor.from_address(pointer(capsule, b"dltensor")), is_writable=False)
 
 
 def _described(tensor: _Tensor, *, is_writable: bool) -> DlpackTensor:

@@ -16,6 +16,7 @@ from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
 from tilewright.runtime.kernel_code import KernelCode, check_grid
+from tilewright.runtime.lent import keep_until_done
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.request import Request
 from tilewright.runtime.tensor_maps import TensorMaps, from_literal, with_driver
@@ -162,6 +163,8 @@ class GpuCode(KernelCode):
                 self._attributes.count,
             )
             self._order({stream}, others)
+            views = [argument.view for argument in passed if argument.view is not None]
+            keep_until_done(self.gpu, stream, (view.array for view in views if view.is_lent))
             if self._assertions:
                 self._require_assertions()
         # The launcher has declined: perhaps because it does not know PyTorch's types yet.

@@ -137,5 +137,5 @@ def _require_writable(argument: Argument) -> None:
     if argument.view is not None and not argument.view.is_writable:
         raise LaunchError(
             f"`{argument.name}` is read-only, and the kernel writes to it",
-            hint="pass a copy: `array.copy()`",
+            hint="pass a copy: `array.copy()`; arrays of JAX can never be written",
         )
