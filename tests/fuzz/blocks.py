@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.fuzz import combine
 from tests.fuzz.expressions import Tile, stand_in
 from tests.fuzz.memory import MOST_ATOMIC_ELEMENTS, Array, Memory
 from tilewright.ir.types import DTYPES
@@ -64,6 +65,9 @@ class Blocks(Memory):
     def block_of(self, matrix: Matrix, block: tuple[int, int], row: str, column: str) -> str:
         """A load of a block from a place, with zeros where the matrix ends."""
         if matrix.descriptor:
+            if self.chance(0.2):
+                function = self._use(self.rng.choice(combine.LOADS))
+                return f"{function}({matrix.descriptor}, {row}, {column})"
             return f"{matrix.descriptor}.load([{row}, {column}])"
         down = f"({row} + tl.arange(0, {block[0]}))[:, None]"
         across = f"({column} + tl.arange(0, {block[1]}))[None, :]"

@@ -6,7 +6,7 @@ Those in `ASSOCIATIVE` may be grouped in any way, on integers; scans take any of
 import tilewright as tw
 import tilewright.language as tl
 
-__all__ = ["ASSOCIATIVE", "ASSOCIATIVE_PAIRS", "PAIRS", "SINGLES"]
+__all__ = ["ASSOCIATIVE", "ASSOCIATIVE_PAIRS", "COMMON", "LOADS", "PAIRS", "SINGLES"]
 
 
 @tw.jit
@@ -69,6 +69,11 @@ def combine_drift(a1, b1, a2, b2):
     return (a2 - b1).to(a2.dtype), (b1 + a2).to(b2.dtype)
 
 
+@tw.jit
+def combine_totals(a1, b1, c1, a2, b2, c2):
+    return a1 + a2, tl.where(b1 > b2, b1, b2), c1 ^ c2
+
+
 ASSOCIATIVE = (
     combine_add, combine_multiply, combine_or, combine_larger, combine_smaller, combine_first,
     combine_last,
@@ -76,6 +81,47 @@ ASSOCIATIVE = (
 SINGLES = (*ASSOCIATIVE, combine_halves)
 ASSOCIATIVE_PAIRS = (combine_affine, combine_best)
 PAIRS = (*ASSOCIATIVE_PAIRS, combine_drift)
+
+
+# Those that keep what is exact.
+COMMON = (combine_larger, combine_first, combine_last)
+
+
+@tw.jit
+def call_applied(function, a, b):
+    return function(function(a, b), a)
+
+
+@tw.jit
+def call_weighted(first, *others, weight: tl.constexpr = 2):
+    total = first
+    for place, value in enumerate(others):
+        if place != 1:
+            total += value * weight
+        else:
+            total -= value
+    return total
+
+
+@tw.constexpr_function
+def twice_and_one(n):
+    return 2 * n + 1
+
+
+@tw.jit
+def call_sized(a, SIZE: tl.constexpr):
+    return tl.max(a) + tl.arange(0, twice_and_one(SIZE))
+
+
+@tw.jit(noinline=True)
+def call_searched(a, b, limit):
+    for i in range(limit):
+        if tl.max(a) > i:
+            if tl.min(b) < 1:
+                return b
+            continue
+        a, b = b, a
+    return a
 
 
 @tw.jit
@@ -103,3 +149,37 @@ def map_sides(a, b):
 @tw.jit
 def map_exchanged(a0, a1):
     return a1, a0
+
+
+@tw.jit
+def map_until_odd(a):
+    turns = 0
+    while True:
+        if a % 2 != 0:
+            return a
+        a = a // 2
+        turns += 1
+        if turns > 5:
+            break
+    return a + 1
+
+
+@tw.jit
+def map_both(a, b):
+    low, high = a, b
+    if not (a < b):
+        low, high = b, a
+    return low, high
+
+
+@tw.jit
+def load_block(descriptor, row, column):
+    return tl.load_tensor_descriptor(descriptor, [row, column])
+
+
+@tw.jit(noinline=True)
+def load_block_apart(descriptor, row, column):
+    return descriptor.load([row, column])
+
+
+LOADS = (load_block, load_block_apart)

@@ -478,9 +478,10 @@ class Expressions:
         return [f for f in combine.ASSOCIATIVE if f.name not in left_out]
 
     def _use(self, function: Any) -> str:
-        self.used_functions[function.name] = function
-        self.namespace[function.name] = function
-        return str(function.name)
+        name = function.__name__
+        self.used_functions[name] = function
+        self.namespace[name] = function
+        return str(name)
 
     def _scan(self, depth: int) -> Tile | None:
         a = self.operand(depth, lambda t: t.shape != ())

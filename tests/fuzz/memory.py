@@ -16,21 +16,25 @@ from tilewright.ir.types import DTYPES
 __all__ = ["Array", "Memory", "Pointer", "Scope"]
 
 INPUT_TYPES = [
-    "fp32",
-    "fp32",
-    "fp64",
-    "fp16",
-    "bf16",
-    "i8",
-    "i16",
-    "i32",
-    "i32",
-    "i64",
-    "u8",
-    "u32",
-    "i1",
+    "fp32", "fp32", "fp64", "fp16", "bf16", "i8", "i16", "i32", "i32", "i64", "u8", "u16", "u32",
+    "u64", "i1", "fp8e4nv", "fp8e5",
+]  # fmt: skip
+_LOAD_HINTS = [
+    ", cache_modifier='.ca'", ", cache_modifier='.cg'", ", cache_modifier='.cv'",
+    ", eviction_policy='evict_first'", ", eviction_policy='evict_last'", ", volatile=True",
+]  # fmt: skip
+_STORE_HINTS = [
+    ", cache_modifier='.wb'", ", cache_modifier='.cg'", ", cache_modifier='.cs'",
+    ", cache_modifier='.wt'", ", eviction_policy='evict_first'",
+]  # fmt: skip
+_ORDERS = [
+    ", sem='relaxed'",
+    ", sem='acquire'",
+    ", sem='release'",
+    ", scope='cta'",
+    ", scope='sys'",
 ]
-ATOMIC_TYPES = ["i32", "i64", "u32", "fp32", "fp64", "fp16", "bf16"]
+ATOMIC_TYPES = ["i32", "i64", "u32", "u64", "fp32", "fp64", "fp16", "bf16"]
 MATH = [
     "tl.exp({})", "tl.exp2({})", "tl.log(tl.abs({}) + 1)", "tl.sin({})", "tl.cos({})",
     "tl.sigmoid({})", "tl.math.tanh({})", "tl.erf({})", "tl.rsqrt(tl.abs({}) + 1)",
@@ -282,7 +286,10 @@ class Memory(Expressions):
             text += f", mask={mask}"
             if self.chance(0.6):
                 text += f", other={self.rng.choice([0, 1] if dtype.is_bool() else [0, 1, 3])}"
-        return self.loaded(text + ")", dtype, shape, whole)
+        return self.loaded(f"{text}{self._hint(_LOAD_HINTS)})", dtype, shape, whole)
+
+    def _hint(self, hints: list[str]) -> str:
+        return self.rng.choice(hints) if self.chance(0.1) else ""
 
     def _gathered(self, array: Array) -> Tile | None:
         """A load from places that other data say."""
@@ -291,7 +298,11 @@ class Memory(Expressions):
             return None
         limit = self.rng.choice([7, 15, 31])
         array.needed = max(array.needed, limit + 1)
-        text = f"tl.load({array.name} + ({index.text} & {limit}))"
+        pointer = f"{array.name} + ({index.text} & {limit})"
+        if self.chance(0.4):
+            test = f"({index.text}) > {self.rng.randrange(3)}"
+            pointer = f"tl.where({test}, {pointer}, {array.name} + {self.rng.randrange(limit)})"
+        text = f"tl.load({pointer})"
         return self.loaded(text, DTYPES[array.dtype], index.shape, array.whole)
 
     def base(self, array: Array, is_private: bool, last: int) -> tuple[str, int]:
@@ -327,7 +338,7 @@ class Memory(Expressions):
                 old = f"tl.load({name}{suffix})"
                 self.write(f"tl.store({name}, {change.format(old, value.text)}{suffix})")
                 return
-        self.write(f"tl.store({pointer}, {value.text}{suffix})")
+        self.write(f"tl.store({pointer}, {value.text}{suffix}{self._hint(_STORE_HINTS)})")
 
     def atomic(self) -> None:
         """An atomic whose result does not depend on the order of programs."""
@@ -391,24 +402,8 @@ class Memory(Expressions):
             text = f"tl.atomic_cas({pointer}, {compared.text}, {value.text})"
         else:
             suffix = f", mask={mask}" if mask else ""
-            text = f"tl.atomic_{kind}({pointer}, {value.text}{suffix})"
+            text = f"tl.atomic_{kind}({pointer}, {value.text}{suffix}{self._hint(_ORDERS)})"
         self.bind(self.loaded(text, dtype, shape, None))
-
-    def window(self) -> None:
-        """A load through a block pointer, which may reach over the edges."""
-        array, block = self.rng.choice(self.inputs), (self.rng.choice(self.sizes), 4)
-        dtype = DTYPES[array.dtype]
-        rows, columns = self.rng.choice([1, 3, 8, 20]), self.rng.choice([2, 5, 16])
-        strides = (columns + self.rng.choice([0, 3]), 1) if self.chance(0.6) else (1, rows)
-        start = self.rng.choice([0, 0, 2, -1]), self.rng.choice([0, 1, 4])
-        array.needed = max(array.needed, (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1)
-        pairs = [
-            f"({self.number(a)}, {self.number(b)})" for a, b in ((rows, columns), strides, start)
-        ]
-        pointer = f"tl.make_block_ptr({array.name}, {', '.join(pairs)}, {block}, (1, 0))"
-        padding = self.rng.choice(["zero", "nan"] if dtype.is_floating() else ["zero"])
-        text = f"tl.load({pointer}, boundary_check=(0, 1), padding_option='{padding}')"
-        self.bind(self.loaded(text, dtype, block, None if padding == "nan" else array.whole))
 
     def approximate(self) -> None:
         """A math function, which is stored at once, to an array that need not agree to the bit."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.fuzz.blocks import Blocks, Matrix
+from tests.fuzz.blocks import Matrix
 from tests.fuzz.expressions import MOST_ELEMENTS, Tile, full_name, stand_in
+from tests.fuzz.windows import Windows
 from tilewright.ir.types import DTYPES
 
 __all__ = ["Products"]
@@ -29,7 +30,7 @@ class Operand:
     advance: list[str] = field(default_factory=list)
 
 
-class Products(Blocks):
+class Products(Windows):
     """Writes loops whose bodies load tiles and multiply them."""
 
     def product_loop(self) -> None:
