@@ -49,7 +49,7 @@ def check(
     Eager mode and the interpreter are always among them; `on` names the others: "cpu", "gpu", and
     architectures to emulate. With `stages`, the IR is interpreted after every stage of the
     compiler, which shows where a difference comes from. `like` is the text of a kernel that should
-    leave the same results on the CPU.
+    leave the same results.
     """
     with tempfile.TemporaryDirectory() as directory:
         try:
@@ -60,8 +60,8 @@ def check(
         outcome = _check(launch, on, stages=stages)
         if like and not outcome.is_fault:
             expected, got = launch.arena(), launch.arena()
-            model.run_compiled(expected)
-            launch.run_compiled(got)
+            model.run_eagerly(expected)
+            launch.run_eagerly(got)
             try:
                 launch.compare(expected, got, "variant")
             except Difference as difference:

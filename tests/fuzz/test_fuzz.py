@@ -4,6 +4,7 @@
 """
 
 import ast
+import random
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from tests.fuzz.arena import Arena
 from tests.fuzz.differential import CPU, GPU, check
 from tests.fuzz.generate import generate
 from tests.fuzz.launch import Launch, load_module
+from tests.fuzz.rewrites import REWRITES, function_of, launch_table
 from tests.fuzz.shrink import shrink
 from tests.fuzz.variants import vary
 from tests.fuzz.workers import ROOT, Worker
@@ -136,7 +138,56 @@ def test_variants_are_other_kernels_with_the_same_results():
         varied = vary(source, seed)
         assert "never < 0" in varied
         assert check(varied, like=source).kind == "agrees"
-    assert check(varied.replace("c = a * 2", "c = a * 3"), like=source).kind == "variant differs"
+    other = source.replace("c = a * 2", "c = a * 3")
+    assert check(varied, like=other).kind == "variant differs"
+
+
+LOOPS = """
+from typing import NamedTuple
+
+import tilewright as tw
+import tilewright.language as tl
+
+
+@tw.jit
+def kernel(y1, n, m, COUNT: tl.constexpr):
+    pid = tl.program_id(0)
+    a = tl.arange(0, 8) + pid
+    for i in range(m, n, 2):
+        a = a * i + tl.sum(a, 0)
+    while n < COUNT:
+        n = n + 1
+        a ^= n
+    if n > 3:
+        a += 1
+    inner = lambda b: b + a
+    c = inner(pid)
+    tl.store(y1 + pid * 8 + tl.arange(0, 8), c)
+
+
+GRID = (2, 1, 1)
+ARRAYS = {"y1": ("i32", 16, "zeros")}
+SCALARS = {"n": 9, "m": 2, "COUNT": 12}
+TOLERANCES = {}
+"""
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda f: f.__name__)
+def test_each_rewrite_changes_the_text_and_keeps_the_results(rewrite):
+    module = ast.parse(LOOPS)
+    rewrite(module, random.Random(1))
+    launch_table(module, "SCALARS").keys.append(ast.Constant("never"))
+    launch_table(module, "SCALARS").values.append(ast.Constant(5))
+    function_of(module).args.args.append(ast.arg("never"))
+    text = ast.unparse(ast.fix_missing_locations(module))
+    assert text.replace(", never", "").replace(", 'never': 5", "") != ast.unparse(ast.parse(LOOPS))
+    assert check(text, on=[CPU], like=LOOPS).kind == "agrees"
+
+
+def test_calls_of_inner_functions_stay_behind_what_these_read():
+    for seed in range(20):
+        varied = vary(LOOPS, seed)
+        assert check(varied, on=[], like=LOOPS).kind == "agrees", varied
 
 
 def test_shrinking_keeps_what_fails():

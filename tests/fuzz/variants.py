@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import random
 import re
+from collections.abc import Mapping
+
+from tests.fuzz.rewrites import REWRITES, blocks_of, function_of, launch_table
 
 __all__ = ["vary"]
 
@@ -12,47 +15,61 @@ _EFFECTS = {"store", "device_print", "device_assert"}
 
 
 def vary(source: str, seed: int) -> str:
-    """Put in branches that are never taken, and exchange neighbours that are independent."""
+    """Put in branches that are never taken, exchange neighbours that are independent, and more."""
     rng = random.Random(seed)
     module = ast.parse(source)
-    kernel = next(n for n in module.body if isinstance(n, ast.FunctionDef) and n.name == "kernel")
+    kernel = function_of(module)
+    captured = _captured(kernel)
     for _ in range(8):
-        _exchange(rng.choice(_blocks(kernel)), rng)
+        _exchange(rng.choice(blocks_of(kernel)), captured, rng)
+    for rewrite in rng.sample(REWRITES, rng.randint(2, 5)):
+        rewrite(module, rng)
+        ast.fix_missing_locations(module)
     for _ in range(rng.randint(1, 3)):
-        _insert_dead_branch(rng.choice(_blocks(kernel)), kernel, rng)
+        _insert_dead_branch(rng.choice(blocks_of(kernel)), kernel, rng)
     _add_parameter(module, kernel)
     return ast.unparse(ast.fix_missing_locations(module)) + "\n"
 
 
-def _blocks(kernel: ast.FunctionDef) -> list[list[ast.stmt]]:
-    blocks = [kernel.body]
+def _captured(kernel: ast.FunctionDef) -> dict[str, set[str]]:
+    """What the functions inside a kernel read of the names around them, when they are called."""
+    found = {}
     for node in ast.walk(kernel):
-        if isinstance(node, ast.For | ast.While | ast.If):
-            blocks += [block for block in (node.body, node.orelse) if block]
-    return blocks
+        if isinstance(node, ast.FunctionDef) and node is not kernel:
+            name: str | None = node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            name = getattr(node.targets[0], "id", None)
+        else:
+            continue
+        if name is not None:
+            found[name] = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found
 
 
-def _exchange(block: list[ast.stmt], rng: random.Random) -> None:
-    places = [i for i in range(len(block) - 1) if _are_independent(block[i], block[i + 1])]
+def _exchange(block: list[ast.stmt], captured: Mapping[str, set[str]], rng: random.Random) -> None:
+    places = [
+        i for i in range(len(block) - 1) if _are_independent(block[i], block[i + 1], captured)
+    ]
     if places:
         i = rng.choice(places)
         block[i], block[i + 1] = block[i + 1], block[i]
 
 
-def _are_independent(first: ast.stmt, second: ast.stmt) -> bool:
+def _are_independent(first: ast.stmt, second: ast.stmt, captured: Mapping[str, set[str]]) -> bool:
     if not all(isinstance(s, ast.Assign | ast.AugAssign | ast.Expr) for s in (first, second)):
         return False
-    (reads_1, writes_1), (reads_2, writes_2) = map(_names, (first, second))
+    (reads_1, writes_1), (reads_2, writes_2) = (_names(s, captured) for s in (first, second))
     if writes_1 & (reads_2 | writes_2) or writes_2 & reads_1:
         return False
     memory = [_memory(first), _memory(second)]
     return "write" not in memory or None in memory
 
 
-def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
+def _names(statement: ast.stmt, captured: Mapping[str, set[str]]) -> tuple[set[str], set[str]]:
     names = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
     written = {n.id for n in names if isinstance(n.ctx, ast.Store)}
     read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
+    read = read.union(*(captured.get(name, set()) for name in read))
     return (read | written if isinstance(statement, ast.AugAssign) else read), written
 
 
@@ -82,8 +99,6 @@ def _insert_dead_branch(block: list[ast.stmt], kernel: ast.FunctionDef, rng: ran
 
 def _add_parameter(module: ast.Module, kernel: ast.FunctionDef) -> None:
     kernel.args.args.append(ast.arg("never"))
-    for node in module.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SCALARS":
-            assert isinstance(node.value, ast.Dict)
-            node.value.keys.append(ast.Constant("never"))
-            node.value.values.append(ast.Constant(5))
+    scalars = launch_table(module, "SCALARS")
+    scalars.keys.append(ast.Constant("never"))
+    scalars.values.append(ast.Constant(5))
