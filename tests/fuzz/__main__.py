@@ -66,8 +66,8 @@ def _options() -> argparse.Namespace:
         "--gpu",
         dest="on",
         action="store_const",
-        const=("sm_90a", GPU),
-        help="the same as --on sm_90a,gpu",
+        const=(GPU,),
+        help="the same as --on gpu",
     )
     parser.add_argument(
         "--no-shrink", action="store_true", help="print failing kernels as they are"

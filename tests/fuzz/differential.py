@@ -48,8 +48,8 @@ def check(
 
     Eager mode and the interpreter are always among them; `on` names the others: "cpu", "gpu", and
     architectures to emulate. With `stages`, the IR is interpreted after every stage of the
-    compiler, which shows where a difference comes from. `like` is the text of a kernel that should
-    leave the same results.
+    compiler, which shows where a difference comes from. `like` is the text of a kernel whose
+    results in eager mode are the right ones.
     """
     with tempfile.TemporaryDirectory() as directory:
         try:
@@ -57,21 +57,12 @@ def check(
             model = Launch(load_module(like, Path(directory))) if like else launch
         except Exception as error:  # noqa: BLE001 - a text that was cut too far raises anything
             return Outcome("invalid", _shown(error))
-        outcome = _check(launch, on, stages=stages)
-        if like and not outcome.is_fault:
-            expected, got = launch.arena(), launch.arena()
-            model.run_eagerly(expected)
-            launch.run_eagerly(got)
-            try:
-                launch.compare(expected, got, "variant")
-            except Difference as difference:
-                outcome = Outcome("variant differs", f"{difference}\n\nof:\n{like}")
-        return outcome
+        return _check(launch, model, on, stages=stages)
 
 
-def _check(launch: Launch, on: Sequence[str], *, stages: bool) -> Outcome:
-    expected, traced = launch.arena(), launch.arena()
-    eager_error = _error_of(lambda: launch.run_eagerly(expected))
+def _check(launch: Launch, model: Launch, on: Sequence[str], *, stages: bool) -> Outcome:
+    expected, traced = model.arena(), launch.arena()
+    eager_error = _error_of(lambda: model.run_eagerly(expected))
     function = None
 
     def interpret() -> None:
@@ -90,6 +81,8 @@ def _check(launch: Launch, on: Sequence[str], *, stages: bool) -> Outcome:
         if error is not None:
             return Outcome(f"{name} fails: {type(error).__name__}", _shown(error))
     executors = [*(_stages(launch, function) if stages else ()), *_executors(launch, on)]
+    if model is not launch:
+        executors.insert(0, ("eager mode", launch.run_eagerly))
     try:
         launch.compare(expected, traced, "interpreter")
         for name, run in executors:

@@ -139,7 +139,7 @@ def test_variants_are_other_kernels_with_the_same_results():
         assert "never < 0" in varied
         assert check(varied, like=source).kind == "agrees"
     other = source.replace("c = a * 2", "c = a * 3")
-    assert check(varied, like=other).kind == "variant differs"
+    assert check(varied, like=other).kind == "interpreter differs"
 
 
 LOOPS = """

@@ -31,7 +31,7 @@ class Worker:
     process's memory there usable, it is started again too.
     """
 
-    def __init__(self, *, on: Sequence[str] = COMPILED, seconds: float = 60.0) -> None:
+    def __init__(self, *, on: Sequence[str] = COMPILED, seconds: float = 180.0) -> None:
         self._on = tuple(on)
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
@@ -127,7 +127,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         return {"source": request["source"], "kind": outcome.kind, "detail": outcome.detail}
     source = generate(request["seed"], portable=portable)
     outcome = check(source, on=on)
-    turn, rest = divmod(request["seed"], 3)
+    turn, rest = divmod(request["seed"], 4)
     if not outcome.is_fault and rest == 0:
         varied = vary(source, request["seed"])
         other = check(varied, on=[on[turn % len(on)]], like=source)
