@@ -252,6 +252,24 @@ def test_numbers_of_4_bits(launch):
     assert not out[1::2].any()
 
 
+@pytest.mark.parametrize("rounding", ["rp", "rz"])
+def test_exponents_of_8_bits(launch, rounding):
+    """`ue8m0` has the powers of two from 2^-127; its sign is that of no number, 255 is NaN."""
+    if launch.is_emulated:
+        pytest.skip("instructions of sm_100a")
+    x = numbers(np.float32, 3)
+    edges = [0.0, 1.0, 1.5, -2.0, np.inf, np.nan, 2.0**-127, 2.0**-126, 3e38, 6e-39, 7e-39, 1e-45]
+    x[: len(edges)] = edges
+    out = np.zeros(N, np.uint16)
+    text = f"cvt.{rounding}.satfinite.ue8m0x2.f32 $0, 0.0, $1;"
+    launch(one, (1,), x, out, N=N, ASM=text, CONSTRAINTS="=h,f", PACK=1)
+    with np.errstate(all="ignore"):
+        power = np.log2(np.abs(x.astype(np.float64)))
+    power = np.ceil(power) if rounding == "rp" else np.floor(power)
+    expected = np.where(np.isnan(x), 255, np.clip(power, -127, 127) + 127)
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_rounding_by_random_bits(launch):
     if launch.is_emulated:
         pytest.skip("instructions of sm_100a")

@@ -7,7 +7,7 @@ from tilewright.ir.types import DTYPES, DType
 from tilewright.ops import elementwise, math
 from tilewright.ops.elementwise import Compare, Predicate
 from tilewright.ops.ptx.instructions import flushed
-from tilewright.ops.ptx.text import Instruction
+from tilewright.ops.ptx.text import Instruction, Operand
 from tilewright.ops.ptx.values import Values, dtype_of, unknown
 
 __all__ = ["convert"]
@@ -18,9 +18,14 @@ _HALF = ("f16", "bf16", "e4m3", "e5m2", "e2m1")
 
 def convert(values: Values, instruction: Instruction) -> Value:
     """Return what `cvt` makes of its sources."""
-    if instruction.has("pack", "relu", "scaled", "rm", "rp", "rna"):
-        raise unknown(instruction)
     to, source = instruction.modifiers[-2:]
+    if instruction.has("pack", "relu", "scaled", "rm", "rna"):
+        raise unknown(instruction)
+    if to == "ue8m0x2" and source == "f32" and instruction.has("rz", "rp"):
+        sources = instruction.operands[:0:-1]
+        return values.joined([_exponent(values, instruction, x) for x in sources])
+    if instruction.has("rp"):
+        raise unknown(instruction)
     if to.endswith("x2"):
         return _pair(values, instruction, to.removesuffix("x2"), source)
     target = dtype_of(to)
@@ -88,6 +93,26 @@ def _pair(values: Values, instruction: Instruction, lane: str, source: str) -> V
     rounding = "rtz" if instruction.has("rz", "rs") else "rtne"
     halves = [values.converted(x, element, rounding) for x in reversed(numbers)]
     return values.joined([_without_sign_of_nan(values, x) for x in halves])
+
+
+def _exponent(values: Values, instruction: Instruction, operand: Operand) -> Value:
+    """Return the code of the power of two next to a magnitude, below it or above (`.rp`).
+
+    Codes are biased exponents of fp32; 0 is 2^-127, half of the least normal number.
+    """
+    word = DTYPES["u32"]
+    x = values.read(operand, "f32", instruction)
+    magnitude = values.masked(values.bits_of(x), 0x7FFFFFFF)
+    up = values.number(0x7FFFFF if instruction.has("rp") else 0, word)
+    raised = values.add(elementwise.Add(magnitude, up))
+    code = values.add(elementwise.ShiftRight(raised, values.number(23, word)))
+    is_least = values.add(Compare(Predicate.LE, magnitude, values.number(0x400000, word)))
+    code = values.chosen(is_least, values.number(0, word), code)
+    if instruction.has("satfinite"):
+        code = values.add(elementwise.Minimum(code, values.number(254, word)))
+    is_number = values.add(Compare(Predicate.EQ, x, x))
+    code = values.chosen(is_number, code, values.number(255, word))
+    return values.converted(code, DTYPES["u8"])
 
 
 def _widened(values: Values, instruction: Instruction, lane: str, source: str) -> Value:
