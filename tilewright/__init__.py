@@ -18,17 +18,13 @@ from tilewright.errors import (
 )
 from tilewright.frontend.aggregates import aggregate
 from tilewright.frontend.builtin import must_use_result
+from tilewright.frontend.constexpr_function import constexpr_function
 from tilewright.runtime.autotune import Autotuner, autotune, tuning
 from tilewright.runtime.config import Config
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.emulated import emulate
 from tilewright.runtime.heuristics import Heuristics, heuristics
-from tilewright.runtime.host_functions import (
-    cdiv,
-    constexpr_function,
-    next_power_of_2,
-    set_allocator,
-)
+from tilewright.runtime.host_functions import cdiv, next_power_of_2, set_allocator
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 from tilewright.spelling import unknown_name

@@ -62,9 +62,18 @@ SUITES = {
 }
 
 
-# What is only unpacked, for tests/packages/test_ladder.py: building these asks for CUDA.
-SOURCES = (Suite("mamba-ssm", "2.3.2.post1", ()), Suite("causal-conv1d", "1.7.0", ()))
-WITHOUT_CUDA = {"MAMBA_SKIP_CUDA_BUILD": "TRUE", "CAUSAL_CONV1D_SKIP_CUDA_BUILD": "TRUE"}
+# What is only unpacked, for the single kernels in tests/packages: building these asks for CUDA.
+SOURCES = (
+    Suite("mamba-ssm", "2.3.2.post1", ()),
+    Suite("causal-conv1d", "1.7.0", ()),
+    Suite("vllm", "0.33.0", ()),
+)
+WITHOUT_CUDA = {
+    "MAMBA_SKIP_CUDA_BUILD": "TRUE",
+    "CAUSAL_CONV1D_SKIP_CUDA_BUILD": "TRUE",
+    "VLLM_TARGET_DEVICE": "empty",
+    "VLLM_VERSION_OVERRIDE": "0.33.0",
+}
 
 
 @dataclass(frozen=True)

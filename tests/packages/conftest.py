@@ -120,10 +120,11 @@ def _leave_few_configs(top, monkeypatch):
     tuned = importlib.import_module("triton.runtime.autotuner").Autotuner
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == top]
     for value in itertools.chain.from_iterable(list(vars(m).values()) for m in modules):
-        while value is not None and type(value).__module__.startswith("tilewright."):
-            if isinstance(value, tuned):
-                monkeypatch.setattr(value, "configs", value.configs[:2])
-            value = getattr(value, "fn", None)
+        kernel = value
+        while kernel is not None and type(kernel).__module__.startswith("tilewright."):
+            if isinstance(kernel, tuned):
+                monkeypatch.setattr(kernel, "configs", kernel.configs[:2])
+            kernel = getattr(kernel, "fn", None)
 
 
 @pytest.fixture
@@ -161,8 +162,8 @@ def as_on_a_gpu(device, monkeypatch):
     """On the CPU, host code that insists on CUDA is told that its tensors are there.
 
     It asserts `tensor.is_cuda`, enters `torch.cuda.device(...)`, counts the drivers that are active
-    and chooses by the compute capability: 9.0, for which packages are tuned most. Kernels run where
-    the tensors really are.
+    and the multiprocessors, and chooses by the compute capability: 9.0, for which packages are
+    tuned most. Kernels run where the tensors really are.
     """
     if device == "cuda":
         yield
@@ -173,6 +174,8 @@ def as_on_a_gpu(device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    properties = types.SimpleNamespace(multi_processor_count=4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
     backends = importlib.import_module("triton.backends").backends
     monkeypatch.setattr(backends["nvidia"].driver, "is_active", lambda: True)
     driver = importlib.import_module("triton.runtime").driver

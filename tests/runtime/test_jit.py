@@ -478,6 +478,39 @@ def test_helpers_from_the_host():
     assert [tilewright.next_power_of_2(n) for n in (0, 1, 5, 8)] == [0, 1, 8, 8]
 
 
+def test_functions_of_compile_time_ask_for_types():
+    @tilewright.constexpr_function
+    def element(x):
+        assert isinstance(x, tl.tensor | tl.tensor_descriptor)
+        return x.dtype if isinstance(x, tl.tensor_descriptor) else x.dtype.element_ty
+
+    @jit
+    def kernel(x_ptr, out_ptr, N: tl.constexpr):
+        array = tl.make_tensor_descriptor(x_ptr, [N], [1], [N])
+        of_pointer: tl.constexpr = element(x_ptr)
+        of_descriptor: tl.constexpr = element(array)
+        tl.store(out_ptr, of_pointer == tl.float16)
+        tl.store(out_ptr + 1, of_descriptor == of_pointer)
+
+    for dtype in (np.float16, np.float32):
+        out = np.zeros(2, np.int32)
+        kernel[(1,)](np.zeros(16, dtype), out, N=16)
+        assert out.tolist() == [dtype is np.float16, 1]
+
+
+def test_functions_of_compile_time_do_not_compute_on_tensors():
+    @tilewright.constexpr_function
+    def double(x):
+        return x + x
+
+    @jit
+    def kernel(x_ptr):
+        tl.store(x_ptr, double(tl.load(x_ptr)))
+
+    with pytest.raises(tilewright.CompileError, match="`double` runs at compile time"):
+        kernel.warmup(np.zeros(1, np.float32), grid=(1,))
+
+
 # Threads and memory.
 
 

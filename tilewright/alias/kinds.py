@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 
-from tilewright.runtime.host_functions import is_constexpr_function
+from tilewright.frontend.constexpr_function import is_constexpr_function
 from tilewright.runtime.jit import JITFunction
 
 __all__ = ["ConstexprFunction", "InterpretedFunction"]

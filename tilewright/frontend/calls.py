@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.errors import CompileError
 from tilewright.frontend.builtin import foreign_builtin, is_builtin
+from tilewright.frontend.constexpr_function import is_constexpr_function
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import Expressions
 from tilewright.frontend.nested import NestedFunction
@@ -65,18 +66,28 @@ class Calls(Expressions):
             return replaced(*arguments, **named)
         if not callable(function):
             raise CompileError(f"{function!r} is not a function")
-        name = getattr(function, "__name__", type(function).__name__)
-        if name in _INSTEAD and getattr(function, "__module__", None) in {"builtins", "io", "_io"}:
-            message, hint = _INSTEAD[name]
-            raise CompileError(message, hint=hint)
-        if has_tensor((*arguments, *named.values())) and not _takes_tensors(function):
-            raise CompileError(
-                f"`{name}` is not a kernel function, and it is given a value that is known only "
-                "when the kernel runs",
-                hint=_way_out(function, name),
-            )
-        result = function(*arguments, **named)
-        return tuple(result) if isinstance(result, list) else result
+        return _of_python(function, arguments, named)
+
+
+def _of_python(function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """Call a function of plain Python, which runs now."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if name in _INSTEAD and getattr(function, "__module__", None) in {"builtins", "io", "_io"}:
+        message, hint = _INSTEAD[name]
+        raise CompileError(message, hint=hint)
+    if has_tensor((*arguments, *named.values())) and not _takes_tensors(function):
+        raise CompileError(
+            f"`{name}` is not a kernel function, and it is given a value that is known only "
+            "when the kernel runs",
+            hint=_way_out(function, name),
+        )
+    result = function(*arguments, **named)
+    if is_constexpr_function(function) and has_tensor((result,)):
+        raise CompileError(
+            f"`{name}` runs at compile time, and its result is known only when the kernel runs",
+            hint=f"decorate `{name}` with @tilewright.jit",
+        )
+    return tuple(result) if isinstance(result, list) else result
 
 
 _ARRAY_LIBRARIES = {"numpy", "torch", "math", "jax", "cupy", "scipy", "cmath"}
@@ -93,6 +104,8 @@ def _way_out(function: Any, name: str) -> str:
 def _takes_tensors(function: Any) -> bool:
     """Whether a function that is no kernel may be given tensors."""
     if is_builtin(function) or has_tensor(getattr(function, "__self__", None)):
+        return True
+    if is_constexpr_function(function):  # it may ask for their types
         return True
     if isinstance(function, type):  # named tuples and other bundles of values
         return True

@@ -21,15 +21,11 @@ from tilewright.errors import TilewrightError as TritonError
 from tilewright.errors import Unsupported as OutOfResources
 from tilewright.frontend.aggregates import aggregate
 from tilewright.frontend.builtin import must_use_result
+from tilewright.frontend.constexpr_function import constexpr_function
 from tilewright.runtime.autotune import Autotuner, autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
-from tilewright.runtime.host_functions import (
-    cdiv,
-    constexpr_function,
-    next_power_of_2,
-    set_allocator,
-)
+from tilewright.runtime.host_functions import cdiv, next_power_of_2, set_allocator
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.kernel_interface import KernelInterface
 from tilewright.runtime.metadata import TRITON_VERSION
