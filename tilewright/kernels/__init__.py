@@ -6,12 +6,14 @@ function on the CPU. Kernels start with a configuration that suits most machines
 `tilewright.tuning()` they look for the best one, and keep it on disk.
 """
 
+from tilewright.kernels import images
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.kernels.softmax import log_softmax, softmax
 
 __all__ = [
     "add_layer_norm",
     "add_rms_norm",
+    "images",
     "layer_norm",
     "log_softmax",
     "rms_norm",

@@ -1,0 +1,70 @@
+"""Augmentation of batches of images: pipelines that run as one kernel, and their stages.
+
+Names are those of torchvision's transforms. `Compose` runs any stages in any order.
+"""
+
+from tilewright.kernels.images.functional import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    affine,
+    crop,
+    erase,
+    horizontal_flip,
+    normalize,
+    resize,
+    resized_crop,
+    rotate,
+    vertical_flip,
+)
+from tilewright.kernels.images.pipeline import Compose
+from tilewright.kernels.images.stages import (
+    CenterCrop,
+    ColorJitter,
+    Crop,
+    Erase,
+    MixUp,
+    Normalize,
+    RandomAffine,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomVerticalFlip,
+    Resize,
+    ToFloat,
+)
+
+__all__ = [
+    "CenterCrop",
+    "ColorJitter",
+    "Compose",
+    "Crop",
+    "Erase",
+    "MixUp",
+    "Normalize",
+    "RandomAffine",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomVerticalFlip",
+    "Resize",
+    "ToFloat",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "affine",
+    "crop",
+    "erase",
+    "horizontal_flip",
+    "normalize",
+    "resize",
+    "resized_crop",
+    "rotate",
+    "vertical_flip",
+]

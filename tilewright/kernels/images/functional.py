@@ -1,0 +1,232 @@
+"""One stage for a whole batch, with parameters that are given: torchvision's functional names."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.kernels.images.pipeline import Compose, Layout
+from tilewright.kernels.images.stages import (
+    ColorJitter,
+    Crop,
+    Erase,
+    Interpolation,
+    Normalize,
+    RandomAffine,
+    RandomHorizontalFlip,
+    RandomRotation,
+    RandomVerticalFlip,
+    Resize,
+)
+
+__all__ = [
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "affine",
+    "crop",
+    "erase",
+    "horizontal_flip",
+    "normalize",
+    "resize",
+    "resized_crop",
+    "rotate",
+    "vertical_flip",
+]
+
+Fill = float | tuple[float, ...] | None
+
+
+def resize(
+    images: Any,
+    size: tuple[int, int],
+    interpolation: Interpolation = "bilinear",
+    antialias: bool = True,
+    *,
+    layout: Layout = "NCHW",
+) -> Any:
+    """Return images of another size, as `torch.nn.functional.interpolate` makes them.
+
+    Args:
+        images: Batch of uint8 or floats, (N, C, H, W) or in another `layout`.
+        size: Height and width of the results.
+        interpolation: "nearest", "bilinear" or "bicubic".
+        antialias: Whether the filter is wider where images shrink.
+        layout: "NCHW" or "NHWC".
+
+    >>> import numpy as np
+    >>> resize(np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4), (1, 2))
+    array([[[[0.71428573, 2.2857144 ]]]], dtype=float32)
+    """
+    return Compose([Resize(size, interpolation, antialias)], layout=layout)(images)
+
+
+def crop(
+    images: Any, top: int, left: int, height: int, width: int, *, layout: Layout = "NCHW"
+) -> Any:
+    """Return the part of each image that begins at (top, left).
+
+    >>> import numpy as np
+    >>> crop(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), 1, 1, 1, 2)
+    array([[[[4, 5]]]], dtype=uint8)
+    """
+    return Compose([Crop(top, left, height, width)], layout=layout)(images)
+
+
+def resized_crop(
+    images: Any,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: tuple[int, int],
+    interpolation: Interpolation = "bilinear",
+    antialias: bool = True,
+    *,
+    layout: Layout = "NCHW",
+) -> Any:
+    """Return a part of each image, resized.
+
+    >>> import numpy as np
+    >>> resized_crop(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), 0, 0, 2, 2, (1, 1))
+    array([[[[2]]]], dtype=uint8)
+    """
+    stages = [Crop(top, left, height, width), Resize(size, interpolation, antialias)]
+    return Compose(stages, layout=layout)(images)
+
+
+def horizontal_flip(images: Any, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose left and right have changed places.
+
+    >>> import numpy as np
+    >>> horizontal_flip(np.arange(3, dtype=np.uint8).reshape(1, 1, 1, 3))
+    array([[[[2, 1, 0]]]], dtype=uint8)
+    """
+    return Compose([RandomHorizontalFlip(1.0)], layout=layout)(images)
+
+
+def vertical_flip(images: Any, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose top and bottom have changed places.
+
+    >>> import numpy as np
+    >>> vertical_flip(np.arange(2, dtype=np.uint8).reshape(1, 1, 2, 1)).ravel()
+    array([1, 0], dtype=uint8)
+    """
+    return Compose([RandomVerticalFlip(1.0)], layout=layout)(images)
+
+
+def rotate(
+    images: Any,
+    angle: float,
+    interpolation: Interpolation = "nearest",
+    fill: Fill = None,
+    *,
+    layout: Layout = "NCHW",
+) -> Any:
+    """Return images turned counter-clockwise around their middle, by degrees.
+
+    >>> import numpy as np
+    >>> rotate(np.arange(4, dtype=np.uint8).reshape(1, 1, 2, 2), 90)
+    array([[[[1, 3],
+             [0, 2]]]], dtype=uint8)
+    """
+    return Compose([RandomRotation((angle, angle), interpolation, fill)], layout=layout)(images)
+
+
+def affine(
+    images: Any,
+    angle: float,
+    translate: Sequence[float],
+    scale: float,
+    shear: Sequence[float],
+    interpolation: Interpolation = "nearest",
+    fill: Fill = None,
+    *,
+    layout: Layout = "NCHW",
+) -> Any:
+    """Return images turned clockwise, moved by pixels, scaled and sheared by degrees.
+
+    >>> import numpy as np
+    >>> affine(np.arange(3, dtype=np.uint8).reshape(1, 1, 1, 3), 0, (1, 0), 1.0, (0, 0))
+    array([[[[0, 0, 1]]]], dtype=uint8)
+    """
+    stage = RandomAffine(
+        (angle, angle),
+        scale=(scale, scale),
+        shear=(shear[0], shear[0], shear[1], shear[1]),
+        interpolation=interpolation,
+        fill=fill,
+        offset=(translate[0], translate[1]),
+    )
+    return Compose([stage], layout=layout)(images)
+
+
+def adjust_brightness(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images `factor` times as bright.
+
+    >>> import numpy as np
+    >>> adjust_brightness(np.full((1, 1, 1, 2), 100, np.uint8), 1.5)
+    array([[[[150, 150]]]], dtype=uint8)
+    """
+    return Compose([ColorJitter(brightness=(factor, factor))], layout=layout)(images)
+
+
+def adjust_contrast(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose pixels are `factor` times as far from how light an image is.
+
+    >>> import numpy as np
+    >>> adjust_contrast(np.array([100, 200], np.uint8).reshape(1, 1, 1, 2), 0.5)
+    array([[[[125, 175]]]], dtype=uint8)
+    """
+    return Compose([ColorJitter(contrast=(factor, factor))], layout=layout)(images)
+
+
+def adjust_saturation(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose colors are `factor` times as far from gray.
+
+    >>> import numpy as np
+    >>> adjust_saturation(np.array([90, 0, 0], np.uint8).reshape(1, 3, 1, 1), 0.0).ravel()
+    array([26, 26, 26], dtype=uint8)
+    """
+    return Compose([ColorJitter(saturation=(factor, factor))], layout=layout)(images)
+
+
+def adjust_hue(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose hues have been turned by a part of a whole turn, from -0.5 to 0.5.
+
+    >>> import numpy as np
+    >>> adjust_hue(np.array([90, 0, 0], np.uint8).reshape(1, 3, 1, 1), 0.5).ravel()
+    array([ 0, 90, 90], dtype=uint8)
+    """
+    return Compose([ColorJitter(hue=(factor, factor))], layout=layout)(images)
+
+
+def normalize(
+    images: Any, mean: Sequence[float], std: Sequence[float], *, layout: Layout = "NCHW"
+) -> Any:
+    """Return (images - mean) / std, by channels; those of uint8 are divided by 255 first.
+
+    >>> import numpy as np
+    >>> normalize(np.full((1, 1, 1, 1), 255, np.uint8), [0.5], [0.25]).ravel()
+    array([2.], dtype=float32)
+    """
+    return Compose([Normalize(tuple(mean), tuple(std))], layout=layout)(images)
+
+
+def erase(
+    images: Any,
+    i: int,
+    j: int,
+    h: int,
+    w: int,
+    v: float | tuple[float, ...] = 0.0,
+    *,
+    layout: Layout = "NCHW",
+) -> Any:
+    """Return images in which the rectangle of size (h, w) at (i, j) is `v`.
+
+    >>> import numpy as np
+    >>> erase(np.ones((1, 1, 2, 2), np.uint8), 0, 1, 2, 1, 7)
+    array([[[[1, 7],
+             [1, 7]]]], dtype=uint8)
+    """
+    return Compose([Erase(i, j, h, w, v)], layout=layout)(images)

@@ -1,0 +1,340 @@
+"""The steps of a pipeline of augmentations, as they are written down: numbers, and no code.
+
+A *stage* makes images of images. What it draws at random for an image are `columns` fp32 numbers,
+which stand side by side in a table with a row for each image (`draw.py`); what it does with them is
+in `pixels.py`. Names and defaults are those of torchvision's transforms.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "CenterCrop",
+    "ColorJitter",
+    "Crop",
+    "Erase",
+    "MixUp",
+    "Normalize",
+    "RandomAffine",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomVerticalFlip",
+    "Resize",
+    "Stage",
+    "ToFloat",
+    "decoded",
+    "encoded",
+]
+
+Size = tuple[int, int]
+Range = tuple[float, float]
+Interpolation = Literal["nearest", "bilinear", "bicubic"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of a pipeline; `columns` is how many numbers it draws for each image."""
+
+    columns: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        """Make tuples of lists, so that stages can be compared and hashed."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, list):
+                object.__setattr__(self, field.name, tuple(value))
+
+    def output_size(self, height: int, width: int) -> Size:
+        """Return the height and width of the images it makes."""
+        return height, width
+
+    @property
+    def kind(self) -> str:
+        """The name under which kernels know it."""
+        return type(self).__name__
+
+    def _choose(self, name: str, *choices: Any) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise ValueError(f"{self.kind}: `{name}` is {value!r}; one of {choices} is needed")
+
+    def _pair(self, name: str) -> None:
+        """Let one number stand for two equal ones."""
+        value = getattr(self, name)
+        if isinstance(value, int):
+            object.__setattr__(self, name, (value, value))
+        if len(getattr(self, name)) != 2:
+            raise ValueError(f"{self.kind}: `{name}` is {value!r}; two numbers are needed")
+
+    def _angles(self, name: str) -> None:
+        """Let one number stand for the angles up to it, in both directions."""
+        self._spread(name, 0.0, -float("inf"), float("inf"))
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, (0.0, 0.0))
+
+    def _spread(self, name: str, center: float, lowest: float, highest: float) -> None:
+        """Let one number stand for the range around `center`, within limits; None if it is 0."""
+        value = getattr(self, name)
+        if isinstance(value, int | float):
+            if value < 0:
+                raise ValueError(f"{self.kind}: `{name}` is {value}, and must not be negative")
+            value = (max(center - value, lowest), center + value) if value else None
+        if value is not None and not lowest <= value[0] <= value[1] <= highest:
+            limits = f"two numbers from {lowest} to {highest}, in order, are needed"
+            raise ValueError(f"{self.kind}: `{name}` is {value}; {limits}")
+        object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Resize(Stage):
+    """Images of another size; `antialias` widens the filter where they shrink."""
+
+    size: Size
+    interpolation: Interpolation = "bilinear"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._pair("size")
+        self._choose("interpolation", "nearest", "bilinear", "bicubic")
+
+    def output_size(self, height: int, width: int) -> Size:
+        return self.size
+
+
+@dataclass(frozen=True)
+class Crop(Stage):
+    """The part of the images that begins at (top, left)."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def output_size(self, height: int, width: int) -> Size:
+        inside = 0 <= self.top <= height - self.height and 0 <= self.left <= width - self.width
+        if not inside:
+            raise ValueError(f"{self} is not inside images of {height} x {width}")
+        return self.height, self.width
+
+
+@dataclass(frozen=True)
+class CenterCrop(Stage):
+    """The middle of the images."""
+
+    size: Size
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._pair("size")
+
+    def output_size(self, height: int, width: int) -> Size:
+        if self.size[0] > height or self.size[1] > width:
+            raise ValueError(f"{self} is larger than images of {height} x {width}")
+        return self.size
+
+
+@dataclass(frozen=True)
+class RandomCrop(CenterCrop):
+    """A part of that size, anywhere in the image."""
+
+    columns: ClassVar[int] = 2  # top, left
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Stage):
+    """A part of random size and proportions, resized: `scale` is of areas, `ratio` width/height."""
+
+    columns: ClassVar[int] = 4  # top, left, height, width
+    size: Size
+    scale: Range = (0.08, 1.0)
+    ratio: Range = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._pair("size")
+        self._choose("interpolation", "nearest", "bilinear", "bicubic")
+        _ordered(self, "scale")
+        _ordered(self, "ratio")
+
+    def output_size(self, height: int, width: int) -> Size:
+        return self.size
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(Stage):
+    """Left and right change places with probability `p`."""
+
+    columns: ClassVar[int] = 1
+    p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Stage):
+    """Top and bottom change places with probability `p`."""
+
+    columns: ClassVar[int] = 1
+    p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomAffine(Stage):
+    """Turned clockwise by `degrees`, moved by parts of the size, scaled, and sheared by degrees.
+
+    `fill` is the color outside; with None it is 0, and edges are not softened twice. `offset` is in
+    pixels, beside what is random.
+    """
+
+    columns: ClassVar[int] = 6  # the matrix from places in the result to places in the image
+    turns: ClassVar[float] = 1.0
+    degrees: float | Range
+    translate: Range = (0.0, 0.0)
+    scale: Range = (1.0, 1.0)
+    shear: float | tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    interpolation: Interpolation = "nearest"
+    fill: float | tuple[float, ...] | None = 0.0
+    offset: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._angles("degrees")
+        shear = self.shear
+        along_x = (-shear, shear) if isinstance(shear, int | float) else shear
+        object.__setattr__(self, "shear", (*along_x, 0.0, 0.0)[:4])
+        self._choose("interpolation", "nearest", "bilinear")
+        _ordered(self, "scale")
+
+
+@dataclass(frozen=True)
+class RandomRotation(Stage):
+    """Turned counter-clockwise by a random angle; what was in the corners is lost."""
+
+    columns: ClassVar[int] = 6
+    turns: ClassVar[float] = -1.0
+    translate: ClassVar[Range] = (0.0, 0.0)
+    scale: ClassVar[Range] = (1.0, 1.0)
+    shear: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0)
+    offset: ClassVar[Range] = (0.0, 0.0)
+    degrees: float | Range
+    interpolation: Interpolation = "nearest"
+    fill: float | tuple[float, ...] | None = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._angles("degrees")
+        self._choose("interpolation", "nearest", "bilinear")
+
+
+@dataclass(frozen=True)
+class ColorJitter(Stage):
+    """Brightness, contrast, saturation and hue change, in a random order for each image."""
+
+    columns: ClassVar[int] = 8  # which comes first, second, ...; and how much of each
+    brightness: float | Range | None = None
+    contrast: float | Range | None = None
+    saturation: float | Range | None = None
+    hue: float | Range | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("brightness", "contrast", "saturation"):
+            self._spread(name, 1.0, 0.0, float("inf"))
+        self._spread("hue", 0.0, -0.5, 0.5)
+
+    @property
+    def changes(self) -> tuple[Range | None, ...]:
+        """The ranges in the order of their columns."""
+        return self.brightness, self.contrast, self.saturation, self.hue  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class ToFloat(Stage):
+    """Of uint8 images, floating-point ones from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Normalize(Stage):
+    """(image - mean) / std for each channel; uint8 images are made floating-point ones first."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.mean) != len(self.std) or not all(self.std):
+            raise ValueError(f"{self}: a mean, and a `std` that is not 0, for each channel")
+
+
+@dataclass(frozen=True)
+class Erase(Stage):
+    """A rectangle becomes `value`, a number or one for each channel."""
+
+    i: int
+    j: int
+    h: int
+    w: int
+    value: float | tuple[float, ...] = 0.0
+
+
+@dataclass(frozen=True)
+class RandomErasing(Stage):
+    """With probability `p`, a random rectangle becomes `value`."""
+
+    columns: ClassVar[int] = 4  # top, left, height, width
+    p: float = 0.5
+    scale: Range = (0.02, 0.33)
+    ratio: Range = (0.3, 3.3)
+    value: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ordered(self, "scale")
+        _ordered(self, "ratio")
+
+
+@dataclass(frozen=True)
+class MixUp(Stage):
+    """lam * image + (1 - lam) * the image before it; `lam` is of Beta(alpha, alpha), for all."""
+
+    columns: ClassVar[int] = 1
+    alpha: float = 1.0
+
+
+def _ordered(stage: Any, name: str) -> None:
+    low, high = getattr(stage, name)
+    if not 0 < low <= high:
+        raise ValueError(f"{stage.kind}: `{name}` is {(low, high)}; two in order, above 0")
+
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in (
+        *(CenterCrop, ColorJitter, Crop, Erase, MixUp, Normalize, RandomAffine, RandomCrop),
+        *(RandomErasing, RandomHorizontalFlip, RandomResizedCrop, RandomRotation),
+        *(RandomVerticalFlip, Resize, ToFloat),
+    )
+}
+
+
+def encoded(stages: Sequence[Stage]) -> str:
+    """Return stages as a text, which an operator of PyTorch can take."""
+    return json.dumps([[stage.kind, dataclasses.asdict(stage)] for stage in stages])
+
+
+@functools.cache
+def decoded(text: str) -> tuple[Stage, ...]:
+    """Return the stages of a text.
+
+    >>> decoded(encoded([Resize((4, 4)), ToFloat()]))
+    (Resize(size=(4, 4), interpolation='bilinear', antialias=True), ToFloat())
+    """
+    return tuple(_KINDS[kind](**fields) for kind, fields in json.loads(text))
