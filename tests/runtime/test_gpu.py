@@ -196,6 +196,51 @@ def test_other_arrays():
         np.testing.assert_array_equal(cupy.asnumpy(arrays[2]), x + 1)
 
 
+@tw.jit
+def following(x_ptr, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.extra.cuda.gdc_launch_dependents()
+    tl.extra.cuda.gdc_wait()
+    other = n - 1 - place
+    x = tl.load(x_ptr + place)
+    tl.store(x_ptr + n + other, x + 1)
+
+
+@pytest.mark.parametrize("pdl", [False, True])
+def test_launches_that_overlap_wait_for_what_was_written(pdl):
+    n, count = 1 << 18, 64
+    x = torch.zeros(n * (count + 1), device="cuda")
+    for step in range(count):
+        following[n // 1024,](x[n * step :], n, BLOCK=1024, launch_pdl=pdl)
+    expected = torch.arange(count + 1, device="cuda", dtype=torch.float32).repeat_interleave(n)
+    assert torch.equal(x, expected)
+
+
+@tw.jit
+def meeting(count_ptr, x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Every program reads what another one has written, behind a barrier of all programs."""
+    me, place = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(x_ptr + me * BLOCK + place, me + place)
+    tl.debug_barrier()
+    tl.atomic_add(count_ptr, 1, sem="release")
+    while tl.atomic_add(count_ptr, 0, sem="acquire") < n:
+        pass
+    tl.debug_barrier()
+    other = n - 1 - me
+    tl.store(out_ptr + me * BLOCK + place, tl.load(x_ptr + other * BLOCK + place, volatile=True))
+
+
+def test_programs_of_a_cooperative_grid_meet():
+    n = torch.cuda.get_device_properties(0).multi_processor_count
+    count, x, out = (torch.zeros(k, device="cuda", dtype=torch.int32) for k in (1, 64 * n, 64 * n))
+    meeting[n,](count, x, out, n, BLOCK=64, launch_cooperative_grid=True)
+    rows = torch.arange(n - 1, -1, -1, device="cuda", dtype=torch.int32)[:, None]
+    expected = rows + torch.arange(64, device="cuda", dtype=torch.int32)
+    assert torch.equal(out.reshape(n, 64), expected)
+    with pytest.raises(LaunchError, match=r"launching meeting: (.|\n)*same time: launch fewer"):
+        meeting[1 << 20,](count, x, out, n, BLOCK=64, launch_cooperative_grid=True)
+
+
 def test_times_are_those_of_the_gpu():
     x = random(1 << 26)
     out = torch.empty_like(x)

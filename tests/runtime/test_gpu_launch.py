@@ -154,6 +154,23 @@ def test_launch_attributes(arrays, fake_driver):
         # The kernel does not wait for the one before it, so it must not overlap with it.
         add[2,](*arrays, BLOCK=64, launch_pdl=True)
         assert fake_driver.launches[-1].attributes == []
+    fake_driver.failures["cuLaunchKernelEx"] = 720
+    with pytest.raises(LaunchError, match=r"launching add: (.|\n)*same time: launch fewer"):
+        add[2,](*arrays, BLOCK=64, launch_cooperative_grid=True)
+
+
+def test_a_kernel_that_waits_for_the_one_before_may_start_early(arrays, fake_driver):
+    @tw.jit
+    def increment(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        place = tl.arange(0, BLOCK)
+        tl.extra.cuda.gdc_wait()
+        tl.store(out_ptr + place, tl.load(x_ptr + place) + 1)
+
+    for _ in range(2):
+        increment[1,](arrays[0], arrays[2], BLOCK=64, launch_pdl=True)
+        assert fake_driver.launches[-1].attributes == [(6, 1)]
+        increment[1,](arrays[0], arrays[2], BLOCK=64)
+        assert fake_driver.launches[-1].attributes == []
 
 
 # ---- arguments that are left to Python
@@ -269,6 +286,9 @@ def test_out_of_memory_and_out_of_resources(arrays, fake_driver):
         fake_driver.failures["cuLaunchKernel"] = code
         with pytest.raises(error, match=f"launching add: .*{words}"):
             add[2,](*arrays, BLOCK=64)
+    fake_driver.failures = {"cuModuleLoadDataEx": 2}
+    with pytest.raises(MemoryError, match=r"loading add on GPU 0: .*out of memory"):
+        make_add()[2,](*arrays, BLOCK=64)
     fake_driver.failures = {"cuMemAlloc_v2": 2}
     with pytest.raises(MemoryError, match="allocating 400 bytes on GPU 0"):
         tw.DeviceArray(100, tl.float32)

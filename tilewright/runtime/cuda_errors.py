@@ -22,6 +22,7 @@ _STICKY = {
 _OUT_OF_MEMORY = 2
 _OUT_OF_RESOURCES = 701
 _NO_DEVICE = 100
+_TOO_MANY_BLOCKS = 720
 # Machine code, or PTX, that this driver does not take.
 INVALID_CODE = frozenset({200, 209, 218, 222, 223, 300})
 
@@ -53,6 +54,8 @@ def describe(code: int, says: str, doing: str) -> TilewrightError | MemoryError:
         hint = "update the NVIDIA driver: it must know CUDA 12.3 or later"
     elif code == _NO_DEVICE:
         hint = "kernels run on the CPU on arrays in its memory"
+    elif code == _TOO_MANY_BLOCKS:
+        hint = "with `launch_cooperative_grid` all programs run at the same time: launch fewer"
     error = CudaError(f"{doing}: the driver says {says}", hint=hint)
     error.code = code
     return error

@@ -35,11 +35,11 @@ def faults_of(row, target):
     """The kernels that keep registers in memory, or that ptxas warns of; and how many there are."""
     faults, count = {}, 0
     for call in calls_of(row, target):
-        if target.architecture == "sm_75" and has_products(call):
-            continue  # no instruction multiplies bf16, and the tiles are large
         found = assembled(call, target)
         count += 1
         assert not found.warnings
+        if target.architecture == "sm_75" and has_products(call):
+            continue  # no instruction multiplies bf16, and the tiles are large
         allowed = STACK_BYTES.get(target.architecture, 0)
         if found.spilled_bytes or found.stack_bytes > allowed:
             faults[call.kernel.name] = found
