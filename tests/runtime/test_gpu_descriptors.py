@@ -149,6 +149,7 @@ def launcher_of(tensor_map, parameters=5):
         [AddressParameter(), *[IntParameter(64) for _ in range(1, parameters)]],
         threads=32,
         attributes=gpu_launcher.Attributes(),
+        passed=range(parameters),
         tensor_maps=[tensor_map],
         on_error=pytest.fail,
     )

@@ -64,6 +64,44 @@ def test_scalars_are_packed(tensor, fake_driver, by_machine_code):
     assert launch.arguments == packed
 
 
+def make_partial():
+    @tw.jit
+    def partial(a_ptr, unread_ptr, out_ptr, n, flag, unread, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out_ptr + i, tl.load(a_ptr + i, mask=i < n, other=0))
+
+    return partial
+
+
+@pytest.mark.parametrize("by_machine_code", [True, False])
+def test_what_a_kernel_does_not_read_is_not_passed(arrays, fake_driver, by_machine_code):
+    a, unread, out, _ = arrays
+    partial = make_partial()
+    values = [a, unread, out, 30, True, 2.5]
+    compiled = partial[1,](*values, BLOCK=64)
+    if not by_machine_code:
+        out.numbers[:] = 0
+        arguments = list(map(specialize, partial.params, [*values, 64]))
+        compiled.code.run((1, 1, 1), arguments)
+    expected = [struct.pack("<Q", array.data_ptr()) for array in (a, out)]
+    assert fake_driver.launches[-1].arguments == [*expected, struct.pack("<i", 30)]
+    assert compiled.asm["ptx"].count("\t.param ") == 3
+    np.testing.assert_array_equal(out.numbers[:30], a.numbers[:30])
+    assert not out.numbers[30:64].any()
+
+
+def test_a_kernel_that_reads_nothing_takes_nothing(arrays, fake_driver):
+    @tw.jit
+    def nothing(x_ptr, n):
+        pass
+
+    for _ in range(2):
+        nothing[3,](arrays[0], 5)
+        assert fake_driver.launches[-1].arguments == []
+    with pytest.raises(LaunchError, match="cannot take"):
+        nothing[3,](object(), 5)
+
+
 def test_the_current_stream_is_asked_for_at_each_launch(arrays, fake_driver, fake_torch):
     add = make_add()
     for stream in (0, 0xABC, 0xDEF, 0):
@@ -405,6 +443,7 @@ def bound(parameters):
         parameters,
         threads=128,
         attributes=gpu_launcher.Attributes(),
+        passed=(0,),
         on_error=pytest.fail,
     )
 

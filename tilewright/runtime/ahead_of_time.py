@@ -99,13 +99,18 @@ def compile_ahead(
     else:
         texts.append(module_header(host()))
     images = [
-        _image(request, chosen, target, GpuOptions.among({**(options or {}), "tensor_maps": False}))
+        _image(request, chosen, target, _gpu_options(options or {}))
         for target in targets
         if target != "cpu"
     ]
     texts += [data(image.variable, image.image) for image in images]
     made = compile_to_object("\n".join(texts), host=host())
     return Artifact(chosen, header(kernel, chosen, parameters, cpu, images), made)
+
+
+def _gpu_options(options: Mapping[str, Any]) -> GpuOptions:
+    """The code is called by programs in C, with all arguments and nothing else."""
+    return GpuOptions.among({**options, "tensor_maps": False, "every_parameter": True})
 
 
 def _image(request: Request, name: str, target: str, options: GpuOptions) -> GpuImage:

@@ -266,16 +266,17 @@ class EmulatedKernel:
 
     def launch(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         """Run all programs of a grid as `run` does, but raise every error."""
-        passed = list(leaves(arguments))
+        given = list(leaves(arguments))
         check_grid(grid, self.target.largest_grid, self.name)
         check_arguments(grid, arguments, self._effects["written"], self._effects["accessed"])
         if not all(grid):
             return
-        names, values = [a.name for a in passed], [a.value for a in passed]
+        names, values = [a.name for a in given], [a.value for a in given]
         if not self._tensor_maps.fit(values):
             self._without_tensor_maps.launch(grid, arguments, emulation)
             return
         maps = self._tensor_maps.of_launch(values, names)
+        passed = [given[number] for number in self._ptx.passed]
         try:
             report = self._emulator.launch(
                 self._ptx.symbol,
@@ -283,8 +284,8 @@ class EmulatedKernel:
                 (self.target.warp_size * self.num_warps,),
                 [*map(parameter_bytes, passed), *maps],
                 shared_bytes=self._ptx.shared_bytes,
-                names=names,
-                buffers=_buffers(passed),
+                names=[argument.name for argument in passed],
+                buffers=_buffers(given),
                 races=emulation.races,
                 uninitialised=emulation.uninitialised,
                 profile=emulation.profile,

@@ -74,6 +74,7 @@ def _lower(request: Request) -> LoweredForGpu:
         "threads": kernel.num_warps * architecture.warp_size,
         # A kernel that may start early must wait for the one before it somewhere.
         "overlaps": options.launch_pdl and "griddepcontrol.wait" in kernel.ptx,
+        "passed": list(kernel.passed),
         "tensor_maps": [to_literal(tensor_map) for tensor_map in kernel.tensor_maps],
         "assertions": [[text, place and asdict(place)] for text, place in kernel.assertions],
         **effects(request, function),

@@ -42,6 +42,7 @@ class GpuCode(KernelCode):
         self.without_tensor_maps: GpuCode | None = None
         self.shared_bytes: int = header["shared_bytes"]
         self.threads: int = header["threads"]
+        self.passed: list[int] = header["passed"]
         self.ptx = payload[: header["ptx_bytes"]].decode()
         self.cubin = payload[header["ptx_bytes"] :] or None
         self._tensor_maps = TensorMaps(
@@ -126,6 +127,7 @@ class GpuCode(KernelCode):
             parameters,
             threads=self.threads,
             attributes=self._attributes,
+            passed=self.passed,
             tensor_maps=self._tensor_maps.maps,
             on_error=self._fail,
         )
@@ -146,11 +148,11 @@ class GpuCode(KernelCode):
         check_grid(grid, self.gpu.target.largest_grid, self.name)
         self.check(grid, arguments)
         if all(grid):
-            passed = list(leaves(arguments))
-            own = {_own_stream(argument) for argument in passed if argument.view is not None}
+            given = list(leaves(arguments))
+            own = {_own_stream(argument) for argument in given if argument.view is not None}
             stream = self._stream(own)
             maps = self._tensor_maps.of_launch(
-                [argument.value for argument in passed], [argument.name for argument in passed]
+                [argument.value for argument in given], [argument.name for argument in given]
             )
             others = own - {stream, None}
             self._order(others, {stream})
@@ -158,12 +160,12 @@ class GpuCode(KernelCode):
                 grid,
                 self.threads,
                 stream,
-                [*map(parameter_bytes, passed), *maps],
+                [*(parameter_bytes(given[number]) for number in self.passed), *maps],
                 self._attributes.data,
                 self._attributes.count,
             )
             self._order({stream}, others)
-            views = [argument.view for argument in passed if argument.view is not None]
+            views = [argument.view for argument in given if argument.view is not None]
             keep_until_done(self.gpu, stream, (view.array for view in views if view.is_lent))
             if self._assertions:
                 self._require_assertions()

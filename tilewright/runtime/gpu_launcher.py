@@ -24,6 +24,7 @@ from tilewright.runtime.launcher_shared import (
     Program,
     SharedCode,
     bind_program,
+    contents,
     declining_launcher,
     first_entry,
     python_layout_is_known,
@@ -56,7 +57,7 @@ class Attributes:
     @property
     def address(self) -> int:
         """Where they are, as long as this object lives."""
-        return id(self.data) + bytes.__basicsize__ - 1 if self.data else 0
+        return contents(self.data) if self.data else 0
 
 
 def bind_gpu_launcher(
@@ -65,18 +66,21 @@ def bind_gpu_launcher(
     *,
     threads: int,
     attributes: Attributes,
+    passed: Sequence[int],
     tensor_maps: Sequence[TensorMap] = (),
     on_error: Callable[[int], object],
 ) -> Launcher:
     """Return the builtin `launcher(grid_x, grid_y, grid_z, *arguments)` of a kernel.
 
-    It declines grids that the driver does not take, and arrays that have no tensor map. `on_error`
-    is called with the driver's code of a launch that went wrong, and raises. The builtin keeps the
-    function's module loaded.
+    `passed` numbers the arguments that the kernel takes, without constants, a descriptor being as
+    many as it has parts. It declines grids that the driver does not take, and arrays that have no
+    tensor map. `on_error` is called with the driver's code of a launch that went wrong, and raises.
+    The builtin keeps the function's module loaded.
     """
     if not python_layout_is_known():
         return declining_launcher
     gpu, maps = function.module.gpu, _Maps(tensor_maps)
+    offsets = struct.pack(f"<{len(passed)}Q", *(8 * number for number in passed))
     head = (
         function.address,
         gpu.context,
@@ -88,10 +92,17 @@ def bind_gpu_launcher(
         function.number,
         maps.address,
         len(tensor_maps),
+        contents(offsets),
+        len(passed),
     )
     program = Program(parameters, _array_words)
     return bind_program(
-        _shared(), function.name, head, program, on_error, owner=(function, attributes, maps)
+        _shared(),
+        function.name,
+        head,
+        program,
+        on_error,
+        owner=(function, attributes, maps, offsets),
     )
 
 

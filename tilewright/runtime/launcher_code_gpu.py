@@ -8,9 +8,9 @@ device is.
 The launch is one call of the driver: `cuLaunchKernel(function, grid, block, shared memory, stream,
 parameters, null)` or, where it has attributes, `cuLaunchKernelEx(config, function, parameters,
 null)`. A `CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared memory at
-24, the stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of the
-slots; on a little-endian machine that is where narrower values lie too. Those of the tensor maps
-follow.
+24, the stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of
+those slots that the kernel takes; on a little-endian machine that is where narrower values lie too.
+Those of the tensor maps follow.
 If the thread's current context is another one, it gets it back after the launch: PyTorch takes its
 current device from there.
 """
@@ -138,17 +138,23 @@ parameters:
   %kernel.number = load i64, %program at $H_NUMBER
   store i64 %kernel.number, ptr %history.place
 
-  %parameter.count = add i64 %slots, %map.count
+  %taken = load ptr, %program at $H_PASSED
+  %taken.count = load i64, %program at $H_PASSED_COUNT
+  %parameter.count = add i64 %taken.count, %map.count
   %places = alloca ptr, i64 %parameter.count
   br label %point
 point:
-  %i = phi i64 [ 0, %parameters ], [ %i.next, %point ]
-  %parameter.slot = getelementptr i64, ptr %block, i64 %i
+  %i = phi i64 [ 0, %parameters ], [ %i.next, %point.slot ]
+  %is.more = icmp ult i64 %i, %taken.count
+  br i1 %is.more, label %point.slot, label %point.maps
+point.slot:
+  %taken.place = getelementptr i64, ptr %taken, i64 %i
+  %taken.offset = load i64, ptr %taken.place
+  %parameter.slot = getelementptr i8, ptr %block, i64 %taken.offset
   %parameter.place = getelementptr ptr, ptr %places, i64 %i
   store ptr %parameter.slot, ptr %parameter.place
   %i.next = add i64 %i, 1
-  %is.more = icmp ult i64 %i.next, %slots
-  br i1 %is.more, label %point, label %point.maps
+  br label %point
 point.maps:
   %k = phi i64 [ 0, %point ], [ %k.next, %point.map ]
   %is.map = icmp ult i64 %k, %map.count
@@ -156,7 +162,7 @@ point.maps:
 point.map:
   %map.words.before = shl i64 %k, 4
   %map.made.here = getelementptr i64, ptr %made.maps, i64 %map.words.before
-  %map.parameter = add i64 %slots, %k
+  %map.parameter = add i64 %taken.count, %k
   %map.parameter.place = getelementptr ptr, ptr %places, i64 %map.parameter
   store ptr %map.made.here, ptr %map.parameter.place
   %k.next = add i64 %k, 1

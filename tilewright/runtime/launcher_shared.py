@@ -58,6 +58,7 @@ __all__ = [
     "Program",
     "SharedCode",
     "bind_program",
+    "contents",
     "declining_launcher",
     "first_entry",
     "load_shared",
@@ -264,11 +265,11 @@ def new_builtin(
     # and tuples are what the garbage collector does not empty before that.
     text = name.encode() + b"\0"
     flags = _METH_FASTCALL | (_METH_KEYWORDS if takes_keywords else 0)
-    definition = _METHOD.pack(_contents(text), address, flags, 0)
+    definition = _METHOD.pack(contents(text), address, flags, 0)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    builtin: Callable[..., Any] = new(_contents(definition), (*this, definition, text), None)
+    builtin: Callable[..., Any] = new(contents(definition), (*this, definition, text), None)
     return builtin
 
 
@@ -277,7 +278,7 @@ _METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
 _METHOD = struct.Struct("<QQi4xQ")
 
 
-def _contents(data: bytes) -> int:
+def contents(data: bytes) -> int:
     """Return the address of the contents of a bytes object."""
     return id(data) + bytes.__basicsize__ - 1
 

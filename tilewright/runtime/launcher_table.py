@@ -65,6 +65,8 @@ class GpuHead(enum.IntEnum):
     NUMBER = 9  # of the kernel, in the history of launches
     MAPS = 10  # the address of what tensor maps are made of, see `MapField`
     MAP_COUNT = 11
+    PASSED = 12  # the address of the offsets of the slots that the kernel takes
+    PASSED_COUNT = 13
 
 
 class Table(enum.IntEnum):

@@ -61,10 +61,20 @@ def _assembled(ptx: str, target: NvidiaTarget) -> Assembled:
 def emulate(kernel: PtxKernel, grid: Sequence[int], arguments: Sequence[Any], **options: Any):
     """Run a kernel in the emulator; arrays are passed as they are, tensor maps are made of them."""
     return Emulator(kernel.ptx).launch(
-        kernel.symbol, grid, (32 * kernel.num_warps,),
-        [*arguments, *tensor_maps(kernel, arguments)],
-        shared_bytes=kernel.shared_bytes, **options,
+        kernel.symbol, grid, (32 * kernel.num_warps,), taken(kernel, arguments),
+        shared_bytes=kernel.shared_bytes, buffers=unread(kernel, arguments), **options,
     )  # fmt: skip
+
+
+def taken(kernel: PtxKernel, arguments: Sequence[Any]) -> list[Any]:
+    """What a kernel takes of its arguments, and its tensor maps."""
+    return [*(arguments[number] for number in kernel.passed), *tensor_maps(kernel, arguments)]
+
+
+def unread(kernel: PtxKernel, arguments: Sequence[Any]) -> list[np.ndarray]:
+    """The arrays that it only comes to by its tensor maps, if at all."""
+    others = (a for number, a in enumerate(arguments) if number not in kernel.passed)
+    return [a for a in others if isinstance(a, np.ndarray)]
 
 
 def tensor_maps(kernel: PtxKernel, arguments: Sequence[Any]) -> list[bytes]:

@@ -143,9 +143,9 @@ def test_a_missing_fence_is_found(kernel, more):
     made = harness.kernel_of(kernel, values, **more, **SIZES)
     without = re.sub(FENCE, "", made.ptx)
     assert without != made.ptx
-    arguments = [*values, *harness.tensor_maps(made, values)]
     report = Emulator(without).launch(
-        made.symbol, (1, 1, 1), (128,), arguments, shared_bytes=made.shared_bytes, races=True
-    )
+        made.symbol, (1, 1, 1), (128,), harness.taken(made, values),
+        shared_bytes=made.shared_bytes, buffers=harness.unread(made, values), races=True,
+    )  # fmt: skip
     assert {finding.kind for finding in report.findings} == {"missing proxy fence"}
     assert "fence.proxy.async` of global memory" in str(report)

@@ -41,7 +41,8 @@ class GpuOptions:
     ended; with `launch_cooperative_grid` all its blocks run at the same time. With
     `enable_fp_fusion` a product and the sum it goes into are rounded once. Without
     `tensor_maps`, which the runtime decides, blocks of descriptors are copied element by
-    element. `extern_libs` are files of functions that kernels call by `extern_elementwise`;
+    element; `every_parameter`, which it decides too, passes those as well that are not read.
+    `extern_libs` are files of functions that kernels call by `extern_elementwise`;
     with `enable_reflect_ftz` those that ask whether to flush subnormal numbers do.
     """
 
@@ -53,6 +54,7 @@ class GpuOptions:
     launch_cooperative_grid: bool = False
     enable_fp_fusion: bool = True
     tensor_maps: bool = True
+    every_parameter: bool = False
     extern_libs: tuple[ForeignLibrary, ...] = ()
     enable_reflect_ftz: bool = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from tilewright.codegen.nvidia.tensor_copy import TensorCopies, is_tensor_copy
 from tilewright.codegen.nvidia.tensor_map import TensorMap
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Location, Unsupported
-from tilewright.ir.core import Function
+from tilewright.ir.core import Function, Param
 from tilewright.passes.axis_info import analyze_axes
 from tilewright.passes.pipeline import prepare_for_gpu
 from tilewright.target import NvidiaTarget
@@ -43,16 +44,18 @@ _DEFAULTS = GpuOptions()
 _LEVEL = 3  # of LLVM's optimiser
 _TENSOR_MAP_BYTES = 128
 _REGISTER_BYTES = 256 << 10  # of a multiprocessor
+_PARAMETER = re.compile(r"%p(\d+)\b")
 _PIECES = (4, 16)  # in which tiles are moved where shared memory does not suffice
 
 
 @dataclass(frozen=True)
 class PtxKernel:
-    """A kernel as PTX: one entry, a parameter for each of the function's, blocks of `num_warps`.
+    """A kernel as PTX: one entry, for blocks of `num_warps`.
 
-    `shared_bytes` is the dynamic shared memory that a block needs. Behind the function's parameters
-    the kernel takes `tensor_maps`, each as 128 bytes by value. `assertions` are the messages and
-    places of the kernel's assertions: where one fails, the variable `FAILURE` is its number and 1.
+    `passed` numbers the function's parameters that the entry takes: what it does not read is not
+    passed. Behind them it takes `tensor_maps`, each as 128 bytes by value. `shared_bytes` is the
+    dynamic shared memory that a block needs. `assertions` are the messages and places of the
+    kernel's assertions: where one fails, the variable `FAILURE` is its number and 1.
     `finds_libraries` says that functions of libraries are in it that no launch option names.
     """
 
@@ -61,6 +64,7 @@ class PtxKernel:
     symbol: str
     shared_bytes: int
     num_warps: int
+    passed: tuple[int, ...] = ()
     tensor_maps: tuple[TensorMap, ...] = ()
     assertions: tuple[tuple[str, Location | None], ...] = ()
     finds_libraries: bool = False
@@ -101,6 +105,7 @@ def generate(
         module.symbol,
         module.shared_bytes,
         options.block_warps,
+        module.passed,
         module.tensor_maps,
         module.assertions,
         _finds_libraries(function, options),
@@ -137,6 +142,7 @@ class Module:
     text: str
     symbol: str
     shared_bytes: int
+    passed: tuple[int, ...]
     tensor_maps: tuple[TensorMap, ...]
     assertions: tuple[tuple[str, Location | None], ...]
     lines: LineTable
@@ -223,18 +229,18 @@ def llvm_ir(
     code = Code(source_lines=lines, rules=PTX_RULES)
     machine = PtxMachine(code, target, scratch_bytes)
     copies, writer = _writers(function, target, options, machine, stages)
-    parameters = []
+    used = {operand for op in function.body.walk() for operand in op.operands}
     for number, param in enumerate(function.params):
-        kind = llvm_type(param.type.element)
-        parameters.append(f"{'i8' if kind == 'i1' else kind} %p{number}")
         text = f"%p{number}"
-        if kind == "i1":
+        if llvm_type(param.type.element) == "i1" and param in used:
             text = code.assign(f"icmp ne i8 {text}, 0")
         writer.puller.scalars[param] = Element(text, 1, 0)
     with writer.scope():
         writer.write_block(function.body.ops)
     writer.puller.shared.let_copies_read()  # before the program gives it up
     copies.barriers.prepare(machine)
+    passed = _passed(code, function, options)
+    parameters = [_declared(function.params[number], number) for number in passed]
     parameters += [
         f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
         for number in range(len(copies.maps))
@@ -251,12 +257,28 @@ def llvm_ir(
         text.replace(BARRIERS, Span(size, 0).address),
         symbol,
         size + copies.barriers.size_bytes,
+        passed,
         tuple(copies.maps),
         tuple((op.message, op.location) for op in writer.diagnostics.assertions),
         lines,
         writer.control.runs_across,
         writer.puller.shared.too_much,
     )
+
+
+def _passed(code: Code, function: Function, options: GpuOptions) -> tuple[int, ...]:
+    """The numbers of the parameters that the entry takes: those that the code reads, or all."""
+    numbers = range(len(function.params))
+    if options.every_parameter:
+        return tuple(numbers)
+    lines = (*code.entry_lines, *code.sections[0].lines)
+    read = {int(number) for line in lines for number in _PARAMETER.findall(line)}
+    return tuple(number for number in numbers if number in read)
+
+
+def _declared(param: Param, number: int) -> str:
+    kind = llvm_type(param.type.element)
+    return f"{'i8' if kind == 'i1' else kind} %p{number}"
 
 
 def _writers(
