@@ -29,11 +29,35 @@ def hinted_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + at, x + y, mask=at < n, cache_modifier=".cs")
 
 
+@tw.jit
+def streaming_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < n, eviction_policy="evict_first")
+        tl.store(out_ptr + at, x + 1, mask=at < n, eviction_policy="evict_first")
+
+
+def test_what_is_used_once_leaves_both_caches_first():
+    values = [np.arange(1008, dtype=np.float32), np.zeros(1008, np.float32), 1008]
+    hint = "L1::evict_first.L2::cache_hint"
+    ptx = ptx_of(streaming_kernel, values, BLOCK=256, num_stages=1)
+    assert accesses(ptx) == {f"ld.global.{hint}.v2.b32", f"st.global.{hint}.v2.b32"}
+    assert "createpolicy.fractional.L2::evict_first.b64" in ptx
+    older = ptx_of(streaming_kernel, values, BLOCK=256, num_stages=1, target="sm_75")
+    assert accesses(older) == {
+        "ld.global.L1::evict_first.v2.b32",
+        "st.global.L1::evict_first.v2.b32",
+    }
+    for want, got in harness.run_both(streaming_kernel, (1,), values, BLOCK=256, num_stages=1):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_hints_to_the_caches_are_passed_on():
     x, y = np.arange(1008, dtype=np.float32), np.ones(256, np.float32)
     values = [x, y, np.zeros(1008, np.float32), 1008]
     assert accesses(ptx_of(hinted_kernel, values, BLOCK=256)) == {
-        "ld.global.cg.v2.b32", "ld.global.L1::evict_last.v2.b32", "st.global.cs.v2.b32",
+        "ld.global.cg.v2.b32", "ld.global.L1::evict_last.L2::cache_hint.v2.b32",
+        "st.global.cs.v2.b32",
     }  # fmt: skip
     for want, got in harness.run_both(hinted_kernel, (4,), values, BLOCK=256):
         np.testing.assert_array_equal(got, want)

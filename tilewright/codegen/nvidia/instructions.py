@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.code import Code
-from tilewright.codegen.nvidia.assembly import READS, WRITES, structure
+from tilewright.codegen.nvidia.assembly import PURE, READS, WRITES, structure
 from tilewright.codegen.nvidia.asynchronous import AsynchronousInstructions
 from tilewright.codegen.nvidia.atomics import AtomicInstructions
 from tilewright.codegen.nvidia.diagnostics import DiagnosticInstructions
@@ -22,6 +22,8 @@ _HINTS = {
     "evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last",
     "evict_normal": ".L1::evict_normal",
 }  # fmt: skip
+# Of these the second-level cache is told by an operand.
+_POLICIES = frozenset({"evict_first", "evict_last"})
 _PAIRS = {"fp16": ("<2 x half>", "v2f16"), "bf16": ("<2 x bfloat>", "v2bf16")}
 _EVERY_LANE = "i32 -1"
 _CONSTRAINTS = {8: "h", 16: "h", 32: "r", 64: "l"}
@@ -43,6 +45,7 @@ class PtxMachine(
         self.has_matrix_stores = target.has_stmatrix
         self.has_matrix_loads = True  # from sm_75 on
         self.has_copies = target.compute_capability >= (8, 0)
+        self.has_policies = self.has_copies
         self.pair_types = frozenset(_PAIRS if self.has_copies else {"fp16"})
 
     # -- places -----------------------------------------------------------------------------------
@@ -110,14 +113,17 @@ class PtxMachine(
         registers = ", ".join(f"${i}" for i in range(count))
         vector = f"v{count}." if count > 1 else ""
         target = f"{{{registers}}}" if count > 1 else registers
-        name = f"ld.global{_HINTS[hint]}.{vector}b{word_bits}"
-        text = f"@${2 * count} {name} {target}, [${2 * count + 1}];"
+        told, policy = self._policy(hint)
+        name = f"ld.global{_HINTS[hint]}{told}.{vector}b{word_bits}"
+        where = [f"[${2 * count + 1}]", *(f"${2 * count + 2}" for _ in policy)]
+        text = f"@${2 * count} {name} {target}, {', '.join(where)};"
         kind = _CONSTRAINTS[word_bits]
         # LLVM's alias analysis believes assembly to access memory only if it says so here too.
         ties = [str(i) for i in range(count)]
-        constraints = [*([f"={kind}"] * count), *ties, "b", "l", "~{memory}"]
+        places = ["b", "l", *("l" for _ in policy)]
+        constraints = [*([f"={kind}"] * count), *ties, *places, "~{memory}"]
         inputs = self._inputs(word_bits, others)
-        arguments = [*inputs, f"i1 {flag}", f"ptr addrspace(1) {address}"]
+        arguments = [*inputs, f"i1 {flag}", f"ptr addrspace(1) {address}", *policy]
         words = self.assembly(text, constraints, arguments, _held(word_bits), count, READS)
         if word_bits == 8:
             return [self.code.assign(f"trunc i16 {word} to i8") for word in words]
@@ -126,8 +132,16 @@ class PtxMachine(
     def masked_store(
         self, address: str, flag: str, word_bits: int, words: Sequence[str], hint: str = ""
     ) -> None:
-        space = f"global{_HINTS[hint]}"
-        self._masked_store(space, "ptr addrspace(1)", address, flag, word_bits, words)
+        told, policy = self._policy(hint)
+        space = f"global{_HINTS[hint]}{told}"
+        self._masked_store(space, "ptr addrspace(1)", address, flag, word_bits, words, policy)
+
+    def _policy(self, hint: str) -> tuple[str, list[str]]:
+        """What tells the second-level cache of a hint: a part of the name, and an operand."""
+        if hint not in _POLICIES or not self.has_policies:
+            return "", []
+        text = f"createpolicy.fractional.L2::{hint}.b64 $0, 1.0;"
+        return ".L2::cache_hint", [f"i64 {self.assembly(text, ['=l'], [], 'i64', 1, PURE)[0]}"]
 
     def masked_shared_store(
         self, address: str, flag: str, word_bits: int, words: Sequence[str]
@@ -135,16 +149,19 @@ class PtxMachine(
         self._masked_store("shared", "ptr addrspace(3)", address, flag, word_bits, words)
 
     def _masked_store(
-        self, space: str, pointer: str, address: str, flag: str, bits: int, words: Sequence[str]
-    ) -> None:
+        self, space: str, pointer: str, address: str, flag: str, bits: int, words: Sequence[str],
+        policy: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         count = len(words)
         registers = ", ".join(f"${i + 2}" for i in range(count))
         vector = f"v{count}." if count > 1 else ""
         source = f"{{{registers}}}" if count > 1 else registers
-        text = f"@$0 st.{space}.{vector}b{bits} [$1], {source};"
+        values = [source, *(f"${count + 2}" for _ in policy)]
+        text = f"@$0 st.{space}.{vector}b{bits} [$1], {', '.join(values)};"
         where = "r" if space == "shared" else "l"
-        constraints = ["b", where, *([_CONSTRAINTS[bits]] * count), "~{memory}"]
-        arguments = [f"i1 {flag}", f"{pointer} {address}", *self._inputs(bits, words)]
+        kinds = [*([_CONSTRAINTS[bits]] * count), *("l" for _ in policy)]
+        constraints = ["b", where, *kinds, "~{memory}"]
+        arguments = [f"i1 {flag}", f"{pointer} {address}", *self._inputs(bits, words), *policy]
         self.assembly(text, constraints, arguments, "void", 0, WRITES)
 
     def _inputs(self, bits: int, words: Sequence[str]) -> list[str]:
