@@ -128,3 +128,58 @@ def test_sums_and_products_of_pairs_round_as_those_of_numbers(dtype, target, for
     both(arithmetic_kernel, values, target, FORM=form, M=ROWS, K=DEPTH)
     ptx = ptx_of(arithmetic_kernel, values, target=target, FORM=form, M=ROWS, K=DEPTH)
     assert re.search(r"\.(b?f16x2)\s", ptx)
+
+
+@tw.jit
+def scaled_kernel(
+    x_ptr, scale_ptr, one_ptr, out_ptr, SIDE: tl.constexpr, M: tl.constexpr, K: tl.constexpr,
+    GROUPS: tl.constexpr,
+):  # fmt: skip
+    i, k, half, group = tl.arange(0, M), tl.arange(0, K), tl.arange(0, K // 2), tl.arange(0, GROUPS)
+    scale = tl.load(scale_ptr + i[:, None] * GROUPS + group[None, :])
+    one = tl.load(one_ptr + k[:, None] * K + k[None, :])
+    if SIDE == "left":
+        x = tl.load(x_ptr + i[:, None] * (K // 2) + half[None, :])
+        out = tl.dot_scaled(x, scale, "e2m1", one, None, "bf16")
+        tl.store(out_ptr + i[:, None] * K + k[None, :], out)
+    else:
+        x = tl.load(x_ptr + i[None, :] * (K // 2) + half[:, None])
+        out = tl.dot_scaled(one, None, "bf16", x, scale, "e2m1")
+        tl.store(out_ptr + i[None, :] * K + k[:, None], out)
+
+
+def scaled_values(scales):
+    """Every code and the ends of the range of scales, at each place of a byte."""
+    generator = np.random.default_rng(3)
+    x = generator.permutation(np.arange(64 * 32) % 256).astype(np.uint8).reshape(64, 32)
+    if scales is np.uint8:
+        scale = generator.choice(np.array([0, 1, 2, 126, 127, 128, 251, 252], np.uint8), (64, 2))
+    else:
+        codes = generator.integers(0, 0x7F, (64, 4)).astype(np.uint8)
+        scale = codes.view(ml_dtypes.float8_e4m3fn)
+    return [x, scale, np.eye(64, dtype=BF16), np.zeros((64, 64), np.float32)]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("target", ["h100", "a100"])
+@pytest.mark.parametrize("scales", [np.uint8, ml_dtypes.float8_e4m3fn], ids=["e8m0", "e4m3"])
+def test_numbers_of_four_bits_are_put_together_by_pairs(scales, target, side):
+    values = scaled_values(scales)
+    constants = {"SIDE": side, "M": 64, "K": 64, "GROUPS": values[1].shape[1]}
+    out = both(scaled_kernel, values, target, **constants)
+    codes = np.stack([values[0] & 15, values[0] >> 4], -1).reshape(64, 64)
+    scale = values[1].view(ml_dtypes.float8_e8m0fnu) if scales is np.uint8 else values[1]
+    numbers = codes.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    wide = numbers * np.repeat(scale.astype(np.float32), 64 // scale.shape[1], axis=1)
+    np.testing.assert_array_equal(out, wide)
+    ptx = ptx_of(scaled_kernel, values, target=target, **constants)
+    pairs = 64 * 64 // 128 // 2
+    assert len(re.findall(r"(?:fma|mul)\.rn\.bf16x2", ptx)) >= 2 * pairs
+    assert not re.search(r"cvt\.rn\.bf16x?2?\.f32", ptx) or scales is not np.uint8
+
+
+def test_operands_in_shared_memory_are_contiguous_where_threads_hold_them():
+    values = scaled_values(np.uint8)
+    ptx = ptx_of(scaled_kernel, values, SIDE="right", M=64, K=64, GROUPS=2)
+    assert "st.shared.v4.b32" in ptx
+    assert "st.shared.b16" not in ptx

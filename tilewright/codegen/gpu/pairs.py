@@ -1,9 +1,9 @@
 """Computing two numbers of 16 bits at a time, as they lie in a word.
 
 What takes words (matrix instructions, stores to shared memory) asks for pairs of elements. Where a
-pair is one sum or product of pairs, it is one instruction, with the roundings of two; and small
-integers become floats by writing them into the mantissa of a constant, instead of by conversions,
-of which a GPU does few at a time.
+pair is one sum or product of pairs, it is one instruction, with the roundings of two; so are the
+bits that are put together to floats. Small integers become floats by writing them into the mantissa
+of a constant, instead of by conversions, of which a GPU does few at a time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from tilewright.codegen.code import Element, dtype, llvm_type
 from tilewright.codegen.gpu.pull import Puller
 from tilewright.codegen.gpu.ranges import IntegerRanges, constant_of
 from tilewright.codegen.gpu.views import operand_layout
-from tilewright.codegen.gpu.words import WORD_BITS, to_words
+from tilewright.codegen.gpu.words import WORD_BITS, from_words, to_words
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import DTYPES
 from tilewright.layout import LinearLayout, register_copies
 from tilewright.ops.numerics import narrow, widen
 
 __all__ = ["Pairs"]
+
+
+_HALF = 0xFFFF  # of a word
 
 
 class _Format(NamedTuple):
@@ -83,6 +86,21 @@ class Pairs:
             known = self.code.remember(key, Element(text, 1, self.code.level))
         return known.text
 
+    def elements(self, value: Value, layout: LinearLayout) -> list[str]:
+        """Return the elements of all registers, two of 16 bits computed at a time where that is."""
+        copies, texts = register_copies(layout), dict[int, str]()
+        for first in range(0, len(copies) - 1, 2):
+            pair = first, first + 1
+            is_new = all(copies[register] == register for register in pair)
+            word = self._computed(value, layout, pair) if is_new else ""
+            if word:
+                halves = from_words(self.code, [word], value.type.element, WORD_BITS, 2)
+                texts.update(zip(pair, halves, strict=True))
+        for register in copies:
+            if register not in texts:
+                texts[register] = self.puller.pull(value, layout, register).text
+        return [texts[register] for register in copies]
+
     def _packed(self, value: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
         texts = [self.puller.pull(value, layout, register).text for register in pair]
         return to_words(self.code, texts, value.type.element, WORD_BITS)[0]
@@ -95,6 +113,8 @@ class Pairs:
         inner = _moved(value, layout)
         if inner is not None:
             return self.word(*inner, *pair)
+        if isinstance(value, ops.Bitcast) and not dtype(value.x.type.element).is_floating():
+            return self._logic(value.x, layout, pair)
         if not isinstance(value, ops.Cast):
             return ""
         x = value.x
@@ -142,18 +162,72 @@ class Pairs:
                     return ""
                 case ops.Cast(x=x) if dtype(x.type.element).name == name == "fp16":
                     return self.word(x, layout, *pair)
-                case ops.Bitcast(x=ops.ShiftLeft(x=ops.Cast(x=ops.Bitcast(x=x)), y=count)):
+                case ops.Bitcast(x=ops.ShiftLeft(x=ops.Cast(x=x), y=count)):
                     is_upper_half = constant_of(count) == 16 and wide.type.element.name == "fp32"
-                    if not is_upper_half or not x.type.element.name == name == "bf16":
+                    if not is_upper_half or name != "bf16":
                         return ""
-                    return self.word(x, layout, *pair)
+                    return self._bf16_word(x, layout, pair)
                 case _ if inner is not None:
                     wide, layout = inner
                 case _:
                     return ""
 
+    def _bf16_word(self, bits: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
+        """The pair of bf16 that have these bits; "" where there is none."""
+        if isinstance(bits, ops.Bitcast) and bits.x.type.element.name == "bf16":
+            return self.word(bits.x, layout, *pair)
+        return self._logic(bits, layout, pair) if bits.type.element.name == "u16" else ""
+
     def _multiply_add(self, name: str, x: str, y: str | int, z: str | int) -> str:
         return self.puller.machine.multiply_add_pairs(name, x, str(y), str(z))
+
+    # -- bits -------------------------------------------------------------------------------------
+
+    def _logic(self, value: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
+        """The word of two integers of 16 bits, by ops on words; "" where there are none for it."""
+        constant = constant_of(value)
+        if constant is not None:
+            return str(_both(constant & _HALF))
+        if not self.puller.is_recipe(value, layout):
+            return ""
+        inner = _moved(value, layout)
+        if inner is not None:
+            return self._logic(*inner, pair)
+        match value:
+            case ops.And(x=x, y=y) | ops.Or(x=x, y=y) | ops.Xor(x=x, y=y):
+                words = [self._logic(operand, layout, pair) for operand in (x, y)]
+                return self._word_op(value.op_name, *words) if all(words) else ""
+            case ops.ShiftLeft(x=x, y=y):
+                count = constant_of(y)
+                kept = _HALF << (count or 0) & _HALF
+                return self._shifted("shl", x, count, kept, layout, pair)
+            case ops.ShiftRight(x=x, y=y) if not dtype(x.type.element).is_int_signed():
+                count = constant_of(y)
+                return self._shifted("lshr", x, count, _HALF >> (count or 0), layout, pair)
+            case ops.Cast(x=x) if not dtype(x.type.element).is_floating():
+                return self._from_small(x, layout, pair)
+        return ""
+
+    def _shifted(
+        self, how: str, x: Value, count: int | None, kept: int,
+        layout: LinearLayout, pair: tuple[int, int],
+    ) -> str:  # fmt: skip
+        """Both shifted by a constant, without the bits that come from the other half."""
+        word = self._logic(x, layout, pair) if count in range(16) else ""
+        return word and self._word_op("and", self._word_op(how, word, str(count)), str(_both(kept)))
+
+    def _from_small(self, x: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
+        """The word of two integers that are not negative, of another type."""
+        low, high = self.ranges.of(x)
+        if low < 0 or high > _HALF:
+            return ""
+        origins = [self._origin(x, layout, register) for register in pair]
+        if any(origin.offset or self.ranges.of(origin.base)[0] < 0 for origin in origins):
+            return ""
+        return self._halves(*(self._raw(origin, 0) for origin in origins))
+
+    def _word_op(self, how: str, x: str, y: str) -> str:
+        return self.code.assign(f"{how} i32 {x}, {y}")
 
     # -- small integers ---------------------------------------------------------------------------
 

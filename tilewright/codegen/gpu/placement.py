@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.gpu.products import ProductPlan
-from tilewright.codegen.gpu.views import padded, result_layout
+from tilewright.codegen.gpu.views import padded, result_layout, split_layout
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Function, Op, Param, Value
 from tilewright.layout import LinearLayout, contiguous_elements, memory_vectors
@@ -234,6 +234,8 @@ class Placement:
             if padded(op.x.shape) != op.x.shape or padded(value.shape) != value.shape:
                 return None  # what lies beyond the ends would come between
             return result_layout(op, self.of_elements(op.x))
+        if isinstance(op, ops.Join) and op.x.shape:
+            return split_layout(self.of_elements(op.x))
         if op is None or not self.uses.is_virtual(value):
             return None
         moved = (self._moved(v) for v in op.operands if v.shape == value.shape)

@@ -14,12 +14,13 @@ from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
 from tilewright.codegen.gpu.machine import CopyMachine
+from tilewright.codegen.gpu.pairs import Pairs
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.gpu.words import moved_bits
+from tilewright.codegen.gpu.words import WORD_BITS, moved_bits
 from tilewright.codegen.nvidia.asynchronous import MatrixDescriptor
 from tilewright.codegen.nvidia.product_plans import WarpgroupProduct
 from tilewright.codegen.nvidia.running import PutOperand, RunningProduct, RunningProducts
@@ -274,7 +275,10 @@ def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
 def _put(puller: Puller, placement: Placement, value: Value, tile: SharedTile) -> SharedTile:
     """Write an operand to shared memory; asynchronous readers still need a fence."""
     source = placement.of_elements(value)
-    texts = [e.text for e in puller.pull_all(value, source)]
+    if moved_bits(value.type.element) == WORD_BITS // 2:
+        texts = Pairs(puller).elements(value, source)
+    else:
+        texts = [e.text for e in puller.pull_all(value, source)]
     put_in_shared(puller, texts, value.type.element, source, tile)
     return tile
 

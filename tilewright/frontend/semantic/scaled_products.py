@@ -28,7 +28,7 @@ from tilewright.ops import Bitcast, Dot, InputPrecision, Join
 __all__ = ["ScaledOperand", "dot_scaled"]
 
 FP16, BF16, FP32 = DTYPES["fp16"], DTYPES["bf16"], DTYPES["fp32"]
-FP8E4NV, U8, U16, U32 = DTYPES["fp8e4nv"], DTYPES["u8"], DTYPES["u16"], DTYPES["u32"]
+FP8E4NV, U8, U16 = DTYPES["fp8e4nv"], DTYPES["u8"], DTYPES["u16"]
 
 _E2M1 = "e2m1"
 # The element types that operands of a format may have; the first is the format itself.
@@ -63,7 +63,7 @@ def dot_scaled(left: ScaledOperand, right: ScaledOperand, acc: Any, out_dtype: A
             f"dot_scaled: the inner sizes differ: lhs has k = {a.shape[-1]}, rhs {b.shape[-1]}",
             "a byte has two e2m1; lhs_k_pack and rhs_k_pack say whether along k",
         )
-    a, b = (convert(_scaled(operand, x), computed_in) for operand, x in ((left, a), (right, b)))
+    a, b = (_scaled(operand, x, computed_in) for operand, x in ((left, a), (right, b)))
     shape = (*a.shape[:-1], b.shape[-2])
     result = _result_dtype(out_dtype)
     if acc is None:
@@ -121,15 +121,18 @@ def _rows(operand: ScaledOperand, name: str, x: Tensor) -> Tensor:
 
 def _e2m1(codes: Tensor) -> Tensor:
     """Return the numbers that codes of 4 bits stand for."""
-    wide = convert(codes, U32)
-    # As the top of an fp32: the exponent is 126 too small, also that of a subnormal number.
-    return multiply(emit(Bitcast, (wide & 7) << 22 | (wide & 8) << 28, FP32), 2.0**126)
+    wide = convert(codes, U16)
+    # As a bf16: the exponent is 126 too small, also that of a subnormal number.
+    return multiply(emit(Bitcast, (wide & 7) << 6 | (wide & 8) << 12, BF16), 2.0**126)
 
 
-def _scaled(operand: ScaledOperand, x: Tensor) -> Tensor:
-    """Multiply each group of elements along the last axis by its scale, in fp32."""
+def _scaled(operand: ScaledOperand, x: Tensor, computed_in: DType) -> Tensor:
+    """Multiply each group of elements along the last axis by its scale, and round once.
+
+    That is in bf16 at once where elements come as such: scales are exact there, too.
+    """
     if unwrap(operand.scale) is None:
-        return x
+        return convert(x, computed_in)
     scale = as_tensor(operand.scale, f"{_what(operand)}_scale")
     *outer, rows, size = x.shape
     groups = scale.shape[-1] if scale.shape else 0
@@ -138,10 +141,14 @@ def _scaled(operand: ScaledOperand, x: Tensor) -> Tensor:
             f"{_what(operand)}_scale is {list(scale.shape)}, for {rows} rows with k = {size}",
             "it has a row for each row of lhs or column of rhs, and a scale for each group of k",
         )
+    factor, multiplied_in = _scale(operand, scale), FP32
+    if x.dtype is computed_in is BF16:
+        multiplied_in = BF16
     factors = shapes.broadcast_to(
-        shapes.expand_dims(_scale(operand, scale), -1), (*scale.shape, size // groups)
+        shapes.expand_dims(convert(factor, multiplied_in), -1), (*scale.shape, size // groups)
     )
-    return multiply(convert(x, FP32), shapes.reshape(factors, x.shape))
+    product = multiply(convert(x, multiplied_in), shapes.reshape(factors, x.shape))
+    return convert(product, computed_in)
 
 
 def _scale(operand: ScaledOperand, scale: Tensor) -> Tensor:
@@ -152,6 +159,6 @@ def _scale(operand: ScaledOperand, scale: Tensor) -> Tensor:
             f"{_what(operand)}_scale: scales are exponents in uint8, or float8e4nv, got "
             f"{describe(scale)}"
         )
-    # The exponent of an fp32. 0 is the subnormal 2^-127 and 255 NaN: both have the bit below set.
-    is_edge = convert(scale + 1 < 2, U32)
-    return emit(Bitcast, convert(scale, U32) << 23 | is_edge << 22, FP32)
+    # The exponent of a bf16. 0 is the subnormal 2^-127 and 255 NaN: both have the bit below set.
+    is_edge = convert(scale + 1 < 2, U16)
+    return emit(Bitcast, convert(scale, U16) << 7 | is_edge << 6, BF16)
