@@ -13,7 +13,7 @@ if importlib.util.find_spec("tilewright") is None:
     sys.path.append(str(Path(__file__).resolve().parents[4]))
 
 import tilewright
-from tilewright import language, testing, tools
+from tilewright import language, testing
 from tilewright.compiler import compile
 from tilewright.errors import CompileError as CompilationError
 from tilewright.errors import TilewrightError as InterpreterError
@@ -32,10 +32,10 @@ from tilewright.runtime.metadata import TRITON_VERSION
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 from tilewright.torch import connect
 
-from . import backends, compiler, errors, knobs, runtime
+from . import backends, compiler, errors, knobs, runtime, tools
 
 # What Python finds here it does not look for in files, where it would find ours a second time.
-for _module in (language, testing, tools):
+for _module in (language, testing):
     for _name in [n for n in sys.modules if f"{n}.".startswith(f"{_module.__name__}.")]:
         sys.modules[f"{__name__}{_name.removeprefix('tilewright')}"] = sys.modules[_name]
 
