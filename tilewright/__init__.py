@@ -21,6 +21,7 @@ from tilewright.frontend.builtin import must_use_result
 from tilewright.frontend.constexpr_function import constexpr_function
 from tilewright.runtime.autotune import Autotuner, autotune, tuning
 from tilewright.runtime.config import Config
+from tilewright.runtime.default_target import default_target
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.emulated import emulate
 from tilewright.runtime.heuristics import Heuristics, heuristics
@@ -75,6 +76,9 @@ _LATER = {
     "get_num_threads": Deferred("tilewright.runtime.pool"),
     "set_num_threads": Deferred("tilewright.runtime.pool"),
 }
+
+# The language knows no devices, and host code asks it about them.
+language.target_info.answer_hosts(default_target)
 
 _SWITCHES = "the switches are environment variables, all of them in `tilewright/env.py`"
 _ABSENT = {

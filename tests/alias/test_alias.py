@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pkgutil
+import platform
 import subprocess
 import sys
 import types
@@ -16,8 +17,11 @@ import pytest
 import tilewright as tw
 import tilewright.compiler.backend
 import tilewright.language as tl
+import tilewright.tools.mxfp
+import tilewright.tools.ragged_tma
 from tilewright import alias
 from tilewright.errors import AliasConflict, LaunchError, UnknownName
+from tilewright.target import nvidia_target
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -39,6 +43,8 @@ SAME = [
     ("triton.language.extra.cuda.libdevice", tl.extra.cuda.libdevice),
     ("triton.testing", tw.testing),
     ("triton.tools.tensor_descriptor", tw.tools.tensor_descriptor),
+    ("triton.tools.mxfp", tilewright.tools.mxfp),
+    ("triton.tools.ragged_tma", tilewright.tools.ragged_tma),
     ("triton.runtime.jit.JITFunction", tw.JITFunction),
     ("triton.runtime.JITFunction", tw.JITFunction),
     ("triton.runtime.autotuner.Autotuner", tw.Autotuner),
@@ -287,6 +293,25 @@ def test_another_driver_is_told_about(installed):
     assert installed.runtime.driver.active is cpu
     installed.runtime.driver.reset_active()
     assert installed.runtime.driver.active is not cpu
+
+
+def test_host_code_is_told_of_the_driver_that_is_active(installed, monkeypatch):
+    monkeypatch.setattr("tilewright.runtime.default_target.has_gpu", lambda: True)
+    monkeypatch.setattr("tilewright.runtime.cuda.device", _gpu)
+    active = installed.runtime.driver
+    try:
+        for name, expected in (("nvidia", ("cuda", 90)), ("cpu", ("cpu", platform.machine()))):
+            active.set_active(installed.backends.backends[name].driver())
+            target = active.active.get_current_target()
+            assert (target.backend, target.arch) == expected
+            assert tl.target_info.current_target() == (*expected, target.warp_size)
+    finally:
+        active.reset_active()
+    assert tl.target_info.is_cuda()
+
+
+def _gpu(_number):
+    return types.SimpleNamespace(target=nvidia_target(9, 0))
 
 
 def test_interpreted_kernels_are_told_apart(installed, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright import CompileError, jit
+from tilewright import jit
 from tilewright.runtime.emulated import current_emulation
 
 
@@ -51,6 +51,25 @@ def test_one_kernel_on_several_targets():
         assert out[0] == expected
 
 
-def test_there_is_no_answer_outside_of_kernels():
-    with pytest.raises(CompileError, match="only inside a kernel"):
-        Context().run(tl.target_info.is_cuda)
+def answers():
+    return tl.target_info.current_target(), tl.target_info.cuda_capability_geq(9)
+
+
+def test_host_code_is_told_what_kernels_run_on_by_default(monkeypatch):
+    monkeypatch.setattr("tilewright.runtime.default_target.has_gpu", lambda: False)
+    target, is_hopper = Context().run(answers)
+    assert target.backend == "cpu"
+    assert not is_hopper
+    with tw.emulate("sm_90a"):
+        target, is_hopper = Context().run(answers)
+    assert target == ("cuda", 90, 32)
+    assert is_hopper
+
+
+def test_what_a_kernel_is_compiled_for_is_not_what_the_host_is_told(monkeypatch):
+    monkeypatch.setattr(
+        "tilewright.language.target_info._hosts_ask", [lambda: pytest.fail("is asked")]
+    )
+    out = np.zeros(3, np.int32)
+    describe.debug[(1,)](out)
+    assert not out.any()

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from typing import Any, NamedTuple
 
 from tilewright.codegen.host import architecture
 from tilewright.compiler import GPUTarget
-from tilewright.errors import LaunchError, Unsupported
+from tilewright.errors import LaunchError
+from tilewright.language import target_info
 from tilewright.runtime import cuda
+from tilewright.runtime.default_target import current_gpu, default_target, has_gpu
+from tilewright.runtime.emulated import current_emulation
+from tilewright.target import NvidiaTarget
 from tilewright.testing import do_bench
 
 __all__ = ["BACKENDS", "Backend", "CpuDriver", "NvidiaDriver", "driver"]
@@ -70,9 +73,16 @@ class CpuDriver:
         return True
 
     @staticmethod
-    def get_current_target() -> GPUTarget:
-        """Return the host's architecture."""
-        return GPUTarget("cpu", architecture(), 1)
+    def gpu() -> NvidiaTarget | None:
+        """Return the GPU that is being emulated, None where there is none."""
+        emulation = current_emulation()
+        return None if emulation is None else emulation.target
+
+    @classmethod
+    def get_current_target(cls) -> GPUTarget:
+        """Return the host's architecture, or that of `gpu`."""
+        gpu = cls.gpu()
+        return GPUTarget("cpu", architecture(), 1) if gpu is None else GPUTarget.of(gpu)
 
     @staticmethod
     def get_current_device() -> int:
@@ -129,34 +139,18 @@ class NvidiaDriver(CpuDriver):
 
     @staticmethod
     def is_active() -> bool:
-        """Whether there is a GPU that kernels run on.
+        """Whether there is a GPU that kernels run on."""
+        return has_gpu()
 
-        PyTorch is asked first: it still knows in a process that was forked from one which had the
-        driver, where the driver itself answers nothing. Inductor compiles in such processes.
-        """
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.version.cuda and torch.cuda.is_available():
-            return True
-        count = ctypes.c_int()
-        try:
-            cuda.driver().call("cuDeviceGetCount", ctypes.byref(count), doing="counting GPUs")
-            return count.value > 0 and bool(cuda.device(0).target)
-        except (LaunchError, Unsupported, MemoryError):
-            return False
-
-    @classmethod
-    def get_current_target(cls) -> GPUTarget:
-        """Return the architecture of the current GPU."""
-        target = cuda.device(cls.get_current_device()).target
-        return GPUTarget.of(target)
+    @staticmethod
+    def gpu() -> NvidiaTarget | None:
+        """Return the current GPU, or the one that is being emulated."""
+        return default_target()
 
     @staticmethod
     def get_current_device() -> int:
         """Return the number of PyTorch's current GPU; 0 where it has none yet."""
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized():
-            return 0
-        return int(torch.cuda.current_device())
+        return current_gpu()
 
     @staticmethod
     def set_current_device(device: int) -> None:
@@ -223,10 +217,12 @@ class DriverChoice:
     def set_active(self, driver: CpuDriver) -> None:
         """Tell host code about another driver; kernels still run where their arrays are."""
         self._set = driver
+        target_info.answer_hosts(getattr(driver, "gpu", default_target))
 
     def reset_active(self) -> None:
         """Go back to the default."""
         self._set = None
+        target_info.answer_hosts(default_target)
 
 
 driver = DriverChoice()

@@ -31,6 +31,7 @@ __all__ = [
     "compiling_for",
     "current",
     "is_eager",
+    "is_inside",
 ]
 
 
@@ -113,6 +114,11 @@ def current() -> Context:
         message = "the functions of tilewright.language work only inside a kernel"
         raise CompileError(message, hint="launch the kernel: kernel[grid](...)")
     return context
+
+
+def is_inside() -> bool:
+    """Whether a kernel is being compiled or run eagerly right now."""
+    return _CURRENT.get() is not None
 
 
 def is_eager() -> bool:

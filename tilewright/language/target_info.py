@@ -1,43 +1,57 @@
 """`tl.target_info`: what a kernel is being compiled for, so that it can choose another way there.
 
-All answers are compile-time constants. Outside of kernels there is no answer: a kernel runs where
-its arrays are.
+In kernels all answers are compile-time constants. Host code is told what kernels run on where it
+has not chosen: the emulated GPU of the moment, else the first GPU, else the CPU.
 """
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tilewright.frontend.builtin import builtin
-from tilewright.frontend.context import compiled_for, current
+from tilewright.frontend.context import compiled_for, is_inside
+from tilewright.target import NvidiaTarget
 
 __all__ = [
-    "Target", "cuda_capability_geq", "current_target", "is_cuda", "is_hip", "is_hip_cdna3",
-    "is_hip_cdna4",
+    "Target", "answer_hosts", "cuda_capability_geq", "current_target", "is_cuda", "is_hip",
+    "is_hip_cdna3", "is_hip_cdna4", "is_hip_gfx1250",
 ]  # fmt: skip
 
 
 class Target(NamedTuple):
-    """An NVIDIA GPU: `arch` is its compute capability, 90 for 9.0."""
+    """A GPU, whose `arch` is its compute capability (90 for 9.0), or a CPU (`"x86_64"`)."""
 
     backend: str
-    arch: int
+    arch: int | str
     warp_size: int
 
 
+_hosts_ask: list[Callable[[], NvidiaTarget | None]] = []
+
+
+def answer_hosts(answer: Callable[[], NvidiaTarget | None]) -> None:
+    """Let a function answer outside of kernels: it returns the GPU, None for the CPU."""
+    _hosts_ask[:] = [answer]
+
+
+def _gpu() -> NvidiaTarget | None:
+    if is_inside() or not _hosts_ask:
+        return compiled_for()
+    return _hosts_ask[0]()
+
+
 @builtin
-def current_target() -> Target | None:
-    """Return the NVIDIA GPU that the kernel is compiled for, None where it is for none.
+def current_target() -> Target:
+    """Return what the kernel is compiled for: its `backend` is `"cuda"` or `"cpu"`.
 
-    Raises `CompileError` outside of kernels.
-
-    >>> tl.target_info.current_target() is None
-    True
+    >>> tl.target_info.current_target().backend
+    'cpu'
     """
-    current()  # raises outside
-    target = compiled_for()
+    target = _gpu()
     if target is None:
-        return None
+        return Target("cpu", platform.machine(), 1)
     major, minor = target.compute_capability
     return Target("cuda", 10 * major + minor, target.warp_size)
 
@@ -49,7 +63,7 @@ def is_cuda() -> bool:
     >>> tl.target_info.is_cuda()
     False
     """
-    return current_target() is not None
+    return _gpu() is not None
 
 
 @builtin
@@ -59,13 +73,13 @@ def cuda_capability_geq(major: int, minor: int = 0) -> bool:
     >>> tl.target_info.cuda_capability_geq(9)
     False
     """
-    target = current_target()
-    return target is not None and target.arch >= 10 * major + minor
+    target = _gpu()
+    return target is not None and target.compute_capability >= (major, minor)
 
 
 @builtin
 def is_hip() -> bool:
-    """Return False: there is no code generator for AMD's GPUs. The next two do so, too."""
+    """Return False: there is no code generator for AMD's GPUs. The others do so, too."""
     return False
 
 
@@ -77,5 +91,11 @@ def is_hip_cdna3() -> bool:
 
 @builtin
 def is_hip_cdna4() -> bool:
+    """Return False."""
+    return False
+
+
+@builtin
+def is_hip_gfx1250() -> bool:
     """Return False."""
     return False
