@@ -23,6 +23,8 @@ _UNAVAILABLE_HINT = (
     "which must hold the `def` as it was executed"
 )
 
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
@@ -136,12 +138,30 @@ class SourceReader:
             )
         except (SyntaxError, ValueError, tokenize.TokenError):
             return None
-        if not isinstance(function, ast.FunctionDef) or function.name != self._code.co_name:
+        if not isinstance(function, ast.FunctionDef) or function.name != self._name:
             return None
         arguments = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-        if tuple(arguments) != self._code.co_varnames[: self._code.co_argcount]:
-            return None
-        return function
+        return function if arguments == self._arguments else None
+
+    @property
+    def _name(self) -> str:
+        return self._fn.__name__ if self._is_stand_in else self._code.co_name
+
+    @property
+    def _arguments(self) -> list[str]:
+        """The names of the parameters that are passed by position."""
+        if not self._is_stand_in:
+            return list(self._code.co_varnames[: self._code.co_argcount])
+        parameters = inspect.signature(self._fn).parameters.values()
+        return [p.name for p in parameters if p.kind in _BY_POSITION]
+
+    @property
+    def _is_stand_in(self) -> bool:
+        """Whether the function only carries a name and a signature, and the text is given.
+
+        Programs that write kernels make such ones: the code of the function is that of another.
+        """
+        return self._given is not None and hasattr(self._fn, "__signature__")
 
 
 def _parse_quickly(lines: list[str], start: int) -> ast.stmt | None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from tilewright import env
 from tilewright.errors import CompileError, LaunchError
-from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.parameters import Parameter
 from tilewright.ir.types import DTYPES, DType, PointerType
 from tilewright.runtime.arguments import Argument, gpu_of, specialize, specialize_type
@@ -32,6 +31,7 @@ from tilewright.runtime.options import check_options
 from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.remembered import remembers
 from tilewright.runtime.report import tell
+from tilewright.runtime.source_fields import SourceFields
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -67,7 +67,7 @@ _RECENT = 4
 _GRIDS = 256
 
 
-class JITFunction(KernelFunction, KernelInterface):
+class JITFunction(SourceFields, KernelInterface):
     """A kernel: `kernel[grid](*arguments, **options)` runs it for every program of a grid.
 
     The grid is an int, a tuple of 1 to 3 ints, or a function from the arguments (a dictionary) to
@@ -79,17 +79,30 @@ class JITFunction(KernelFunction, KernelInterface):
     launch such a one. It is read when the kernel is defined, as `TILEWRIGHT_DEBUG` is.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the signature is Triton's
         self,
         fn: FunctionType,
-        *,
         version: str | None = None,
+        do_not_specialize: Iterable[str | int] | None = None,
+        do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
         repr: Callable[[Any], str] | None = None,
         launch_metadata: Callable[..., Any] | None = None,
-        debug: bool | None = None,
-        **settings: Any,
+        *,
+        text: str | None = None,
+        strict: bool | None = None,
     ) -> None:
-        super().__init__(fn, **settings)
+        self.do_not_specialize = tuple(do_not_specialize or ())
+        self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
+        super().__init__(
+            fn,
+            source=text,
+            noinline=bool(noinline),
+            strict=env.strict() if strict is None else strict,
+            do_not_specialize=self.do_not_specialize,
+            do_not_specialize_on_alignment=self.do_not_specialize_on_alignment,
+        )
         self.version = version
         self.repr = repr or operator.attrgetter("name")
         self.launch_metadata = launch_metadata
@@ -97,7 +110,7 @@ class JITFunction(KernelFunction, KernelInterface):
         self.__globals__ = fn.__globals__
         self.used_global_vals: Any = {}
         self._remembered: list[Any] = [self.check_globals, ()]
-        self.checks_assertions = env.device_debug() if debug is None else debug
+        self.checks_assertions = env.device_debug() if debug is None else bool(debug)
         self.is_interpreted = env.interpret()
         self._is_reported = env.debug_level() >= 1
         self._launches: dict[Any, Callable[..., Any]] = {}
@@ -554,15 +567,15 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
             )
         return JITFunction(
             cast("FunctionType", fn),
-            version=version,
-            repr=repr,
-            launch_metadata=launch_metadata,
-            debug=debug,
-            source=source,
-            do_not_specialize=tuple(do_not_specialize or ()),
-            do_not_specialize_on_alignment=tuple(do_not_specialize_on_alignment or ()),
-            noinline=bool(noinline),
-            strict=env.strict() if strict is None else strict,
+            version,
+            do_not_specialize,
+            do_not_specialize_on_alignment,
+            debug,
+            noinline,
+            repr,
+            launch_metadata,
+            text=source,
+            strict=strict,
         )
 
     return decorate if fn is None else decorate(fn)
