@@ -127,7 +127,7 @@ class Blocks(Memory):
 
     def _store_into(self, value: Tile, rows: int, columns: int, kind: str) -> None:
         stride = -(-columns // UNIT) * UNIT
-        array = self._new_array(value.dtype.name, "whole", self.programs * rows * stride)
+        array = self._new_array(value.dtype.short_name, "whole", self.programs * rows * stride)
         name, (row, column) = self.new_name("d"), self._corner()
         method = "store" if kind == "store" else f"atomic_{kind}"
         if self.chance(0.5):

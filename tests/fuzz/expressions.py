@@ -38,7 +38,7 @@ EXACT_UP_TO = {
 
 def full_name(dtype: DType) -> str:
     """A dtype as kernels write it: `tl.float32`."""
-    return f"tl.{FULL_NAMES[dtype.name]}"
+    return f"tl.{FULL_NAMES[dtype.short_name]}"
 
 
 _ROUNDED = [
@@ -121,12 +121,12 @@ class Expressions:
         value = self.evaluate(text)
         if not isinstance(value, Tensor) or not isinstance(value.dtype, DType):
             return None
-        if value.dtype.name not in FULL_NAMES or np.prod(value.shape) > self.most_elements:
+        if value.dtype.short_name not in FULL_NAMES or np.prod(value.shape) > self.most_elements:
             return None
         if (
             whole is not None
             and value.dtype.is_floating()
-            and whole > EXACT_UP_TO[value.dtype.name]
+            and whole > EXACT_UP_TO[value.dtype.short_name]
         ):
             whole = None
         return Tile(text, value, whole)
@@ -311,7 +311,7 @@ class Expressions:
     def _divided(self, a: Tile, b: Tile) -> Tile | None:
         """A quotient; GPUs are a little off on `/` of fp32."""
         plain = self.tile(f"({a.text} / {b.text})")
-        if not self.portable or plain is None or plain.dtype.name == "fp64":
+        if not self.portable or plain is None or plain.dtype.short_name == "fp64":
             return plain
         x, y = (f"tl.cast({tile.text}, tl.float32)" for tile in (a, b))
         return self.converted(
@@ -473,7 +473,7 @@ class Expressions:
             return list(combine.ASSOCIATIVE)
         if a.bound is None:
             return []
-        is_exact = a.bound * count <= EXACT_UP_TO[a.dtype.name]
+        is_exact = a.bound * count <= EXACT_UP_TO[a.dtype.short_name]
         left_out = {"combine_multiply"} | ({"combine_add"} if not is_exact else set())
         return [f for f in combine.ASSOCIATIVE if f.name not in left_out]
 
@@ -614,7 +614,7 @@ class Expressions:
                 return None
             other = turned
         dtype = DTYPES[self.rng.choice(["fp16", "bf16", "fp32", "fp32", "fp64", "i8"])]
-        if dtype.name == "i8":
+        if dtype.short_name == "i8":
             return self.tile(
                 f"tl.dot({self.converted(a, dtype).text}, {self.converted(other, dtype).text})"
             )
@@ -631,10 +631,12 @@ class Expressions:
             return None
         acc = self.pick(
             lambda t: (
-                t.shape == (m, other.shape[1]) and t.dtype.name == "fp32" and t.bound is not None
+                t.shape == (m, other.shape[1])
+                and t.dtype.short_name == "fp32"
+                and t.bound is not None
             )
         )
-        if acc is not None and dtype.name != "fp64" and acc.bound + whole < 2**23:
+        if acc is not None and dtype.short_name != "fp64" and acc.bound + whole < 2**23:
             return self.tile(f"tl.dot({left.text}, {right.text}, {acc.text})", acc.bound + whole)
         form = self.rng.choice(["", ", input_precision='ieee'", ", allow_tf32=False"])
         return self.tile(f"tl.dot({left.text}, {right.text}{form})", whole)

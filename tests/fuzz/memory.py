@@ -354,16 +354,16 @@ class Memory(Expressions):
             return
         value: Tile | None = tile
         if dtype.is_floating():
-            value = self.small_float(tile, 4 if dtype.name == "bf16" else 16, dtype)
+            value = self.small_float(tile, 4 if dtype.short_name == "bf16" else 16, dtype)
             if kind != "add":
                 value = self.small_float(tile, 128, dtype)
         elif tile.is_float:
             return
         if value is None or value.size > MOST_ATOMIC_ELEMENTS:
             return
-        if value.size * self.programs > 128 and dtype.name in {"bf16", "fp16"}:
+        if value.size * self.programs > 128 and dtype.short_name in {"bf16", "fp16"}:
             return
-        if dtype.name == "bf16" and kind == "add":
+        if dtype.short_name == "bf16" and kind == "add":
             value = self.small_float(value, 1, dtype)
             if value is None:
                 return
@@ -408,7 +408,9 @@ class Memory(Expressions):
     def approximate(self) -> None:
         """A math function, which is stored at once, to an array that need not agree to the bit."""
         tile = self.pick(
-            lambda t: t.dtype.name in {"fp32", "fp64"} and t.bound is not None and t.bound < 20
+            lambda t: (
+                t.dtype.short_name in {"fp32", "fp64"} and t.bound is not None and t.bound < 20
+            )
         )
         if tile is None:
             return
@@ -416,11 +418,15 @@ class Memory(Expressions):
         if made is None or len(self.scopes) > 1:
             return
         array = self._output(made)
-        self.tolerances[array.name] = 1e-5 if made.dtype.name == "fp32" else 1e-12
+        self.tolerances[array.name] = 1e-5 if made.dtype.short_name == "fp32" else 1e-12
 
     def _output(self, tile: Tile) -> Array:
-        array = Array(self.new_name("out"), tile.dtype.name, "zeros")
-        if self.chance(0.15) and tile.bound is not None and tile.dtype.name not in self.tolerances:
+        array = Array(self.new_name("out"), tile.dtype.short_name, "zeros")
+        if (
+            self.chance(0.15)
+            and tile.bound is not None
+            and tile.dtype.short_name not in self.tolerances
+        ):
             array.dtype = self.rng.choice(list(FULL_NAMES)[1:])
         self.outputs.append(array)
         array.needed = max(tile.size, 1)

@@ -91,7 +91,7 @@ def test_options_of_loops_are_kept():
 
 
 def test_dtypes_have_tritons_names():
-    assert (tl.float16.name, tl.int1.name, tl.float8e4nv.name) == ("fp16", "i1", "fp8e4nv")
+    assert (tl.float16.name, tl.int1.name, tl.float8e4nv.name) == ("fp16", "int1", "fp8e4nv")
     pointer = tl.pointer_type(tl.float32, const=True)
     assert (str(pointer), pointer.element_ty) == ("*kfp32", tl.float32)
     assert tl.block_type(tl.int8, [2, 4]).shape == (2, 4)

@@ -11,9 +11,6 @@ pytestmark = [
     pytest.mark.usefixtures("on_device"),
 ]
 
-# This asks for modules of Triton that are not there yet. Strict: it is noticed when they are.
-asks_for_ragged_tma = pytest.mark.xfail(raises=ImportError, reason="triton.tools.ragged_tma")
-
 
 @pytest.mark.ladder(23)
 @pytest.mark.parametrize("softcap", [None, 5.0])
@@ -132,7 +129,6 @@ VLLM = "vllm-0.33.0"
 GLUON = ("triton.experimental", "triton.experimental.gluon", "triton.experimental.gluon.language")
 
 
-@asks_for_ragged_tma
 @pytest.mark.ladder(43)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("ragged", [False, True])
@@ -246,7 +242,6 @@ def test_quantising_in_blocks_of_32(package, device, monkeypatch, mode, across):
     assert torch.equal(found.float(), expected.float())
 
 
-@asks_for_ragged_tma
 @pytest.mark.ladder(43)
 def test_largest_experts(package):
     module = package("triton_kernels.topk")
@@ -256,7 +251,6 @@ def test_largest_experts(package):
     close(found.vals, expected.vals, 1e-3)
 
 
-@asks_for_ragged_tma
 @pytest.mark.ladder(43)
 def test_masked_sums(package):
     module = package("triton_kernels.reduce")
@@ -266,7 +260,6 @@ def test_masked_sums(package):
     close(found, expected, 1e-5)
 
 
-@asks_for_ragged_tma
 @pytest.mark.ladder(43)
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "uint8"])
 def test_microscaling_formats(package, dtype):

@@ -63,7 +63,7 @@ class Generator:
         )
 
     def constant(self, type_):
-        return self.emit(ops.Full(self.choose(CONSTANTS[type_.element.kind.value]), type_))
+        return self.emit(ops.Full(self.choose(CONSTANTS[type_.element.element_kind.value]), type_))
 
     def convert(self, value, type_):
         if value.shape != type_.shape:

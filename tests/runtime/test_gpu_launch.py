@@ -466,7 +466,7 @@ def test_launchers_tell_the_dtypes_of_pytorch_apart(torch_as_gpu):
     torch = torch_as_gpu
     tensors = [torch.zeros(16, dtype=getattr(torch, name)) for name in _TORCH_NAMES]
     for tensor in tensors:
-        launch = bound([ArrayParameter(dtype_of(tensor.dtype).name)])
+        launch = bound([ArrayParameter(dtype_of(tensor.dtype).short_name)])
         taken = [other for other in tensors if launch(1, 1, 1, other) is None]
         assert [other.dtype for other in taken] == [tensor.dtype]
 

@@ -410,9 +410,13 @@ def _float_to_integer(o: Operands, to: DType) -> str:
 def _float_to_float(o: Operands, source: DType, to: DType) -> str:
     if source is to:
         return o.texts[0]
-    if {source.name, to.name} - {"fp16", "fp32", "fp64"}:
+    if {source.short_name, to.short_name} - {"fp16", "fp32", "fp64"}:
         raise InternalError(f"a cast from {source} to {to} reached the CPU target")
-    if "fp16" in {source.name, to.name} and o.code.is_x86 and "f16c" not in o.code.features:
+    if (
+        "fp16" in {source.short_name, to.short_name}
+        and o.code.is_x86
+        and "f16c" not in o.code.features
+    ):
         raise Unsupported(
             "fp16 on an x86 processor without the F16C instructions",
             location=o.op.location,

@@ -98,7 +98,7 @@ def _loop(
 ) -> str:
     """Compute on the widened value and swap the bits until nobody came between."""
     type_, bits = llvm_type(kind), f"i{kind.primitive_bitwidth}"
-    wide = "double" if kind.name == "fp64" else "float"
+    wide = "double" if kind.short_name == "fp64" else "float"
     operand = float_of(code, value, kind)
     slot, head, done = code.alloca(bits), code.label("retry"), code.label("swapped")
     first = code.assign(f"load atomic {bits}, ptr {address} monotonic, align {kind.itemsize}")
@@ -128,7 +128,7 @@ def _updated(code: Code, op: ops.AtomicRmw, wide: str, x: str, operand: str) -> 
 
 def _narrowed(code: Code, kind: DType, text: str) -> str:
     """Return the bits of a result in the element's format, rounded to nearest even."""
-    if kind.name == "bf16":
+    if kind.short_name == "bf16":
         raw = code.assign(f"bitcast float {text} to i32")
         odd = code.assign(f"and i32 {code.assign(f'lshr i32 {raw}, 16')}, 1")
         bias = code.assign(f"add i32 {odd}, 32767")
@@ -136,7 +136,7 @@ def _narrowed(code: Code, kind: DType, text: str) -> str:
         is_nan = code.assign(f"fcmp uno float {text}, {text}")
         quiet = code.assign(f"select i1 {is_nan}, i32 32704, i32 {rounded}")  # 0x7fc0
         return code.assign(f"trunc i32 {quiet} to i16")
-    if kind.name == "fp16":
+    if kind.short_name == "fp16":
         half = code.assign(f"fptrunc float {text} to half")
         return code.assign(f"bitcast half {half} to i16")
     return code.assign(f"bitcast {llvm_type(kind)} {text} to i{kind.primitive_bitwidth}")

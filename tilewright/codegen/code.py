@@ -31,7 +31,7 @@ def llvm_type(element: ElementType) -> str:
     """Return the LLVM type of an element in a register; bf16 and fp8 are opaque bits there."""
     if isinstance(element, PointerType):
         return "ptr"
-    return _LLVM_TYPES.get(element.name, f"i{element.primitive_bitwidth}")
+    return _LLVM_TYPES.get(element.short_name, f"i{element.primitive_bitwidth}")
 
 
 def memory_type(element: ElementType) -> str:
@@ -60,12 +60,12 @@ def constant_text(value: float, element: ElementType) -> str:
         return "true" if value else "false"
     if not element.is_floating():
         return str(int(value))
-    if element.name in {"fp32", "fp64"}:
+    if element.short_name in {"fp32", "fp64"}:
         with np.errstate(all="ignore"):
             exact = float(np.asarray(value).astype(element.numpy))
         return f"0x{struct.unpack('<Q', struct.pack('<d', exact))[0]:016X}"
     bits = int(narrow(np.asarray(float(value)), element).view(f"u{element.itemsize}"))
-    return f"0xH{bits:04X}" if element.name == "fp16" else str(bits)
+    return f"0xH{bits:04X}" if element.short_name == "fp16" else str(bits)
 
 
 class Element(NamedTuple):

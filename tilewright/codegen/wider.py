@@ -18,7 +18,7 @@ def extended(code: Code, text: str, kind: DType, bits: int, level: int | None = 
 
 def float_of(code: Code, text: str, kind: DType) -> str:
     """Return a bf16 or an fp16 as fp32, and other floats as they are."""
-    if kind.name == "bf16":
+    if kind.short_name == "bf16":
         word = code.assign(f"zext i16 {text} to i32")
         return code.assign(f"bitcast i32 {code.assign(f'shl i32 {word}, 16')} to float")
-    return code.assign(f"fpext half {text} to float") if kind.name == "fp16" else text
+    return code.assign(f"fpext half {text} to float") if kind.short_name == "fp16" else text

@@ -28,12 +28,40 @@ class Kind(enum.Enum):
     FLOAT = "float"
 
 
-@dataclass(frozen=True, eq=False)
-class DType:
-    """An element type; `name` is the short name that signatures use (`fp32`, `i8`, `u16`)."""
+class _ByName(type):
+    def __call__(cls, name: str, *facts: Any) -> Any:
+        """Make a type; without facts, find the one of this name."""
+        if facts:
+            return super().__call__(name, *facts)
+        found = _BY_ANY_NAME.get(name)
+        if found is None:
+            listed = ", ".join(sorted(_BY_ANY_NAME))
+            raise ValueError(f"there is no type {name!r}: the types are {listed}")
+        return found
 
-    name: str
-    kind: Kind
+
+@dataclass(frozen=True, eq=False)
+class DType(metaclass=_ByName):
+    """An element type; `short_name` is what signatures use (`fp32`, `i8`, `u16`).
+
+    `DType(name)` is the type of that name, short or long: there is one object for each.
+    """
+
+    class SIGNEDNESS(enum.Enum):
+        """Whether integers have a sign."""
+
+        SIGNED = 0
+        UNSIGNED = 1
+
+    class KIND(enum.Enum):
+        """What an element is; a bool is below an integer, an integer below a float."""
+
+        BOOLEAN = 0
+        INTEGRAL = 1
+        FLOATING = 2
+
+    short_name: str
+    element_kind: Kind
     primitive_bitwidth: int
     numpy: np.dtype[Any]
     long_name: str
@@ -41,13 +69,36 @@ class DType:
     exponent_bias: int = 0
 
     def __str__(self) -> str:
-        return self.name
+        return self.short_name
 
     def __repr__(self) -> str:
         return f"tilewright.language.{self.long_name}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _dtype_by_name, (self.name,)
+        return _dtype_by_name, (self.short_name,)
+
+    @property
+    def name(self) -> str:
+        """The name in Triton: `int32`, `uint8`, but `fp16`, `bf16`, `fp8e5`."""
+        return self.short_name if self.is_floating() else self.long_name
+
+    @property
+    def int_signedness(self) -> SIGNEDNESS:
+        """Whether an integer type has a sign; a bool has none."""
+        if self.is_floating():
+            raise AttributeError(f"{self.name} is no integer type: it has no int_signedness")
+        return self.SIGNEDNESS.SIGNED if self.is_int_signed() else self.SIGNEDNESS.UNSIGNED
+
+    def kind(self) -> KIND:
+        """Return whether this is a bool, an integer or a float."""
+        if self.is_bool():
+            return self.KIND.BOOLEAN
+        return self.KIND.FLOATING if self.is_floating() else self.KIND.INTEGRAL
+
+    @property
+    def fp_mantissa_width(self) -> int:
+        """The bits of a float behind the point."""
+        return self.mantissa_bits
 
     @property
     def itemsize(self) -> int:
@@ -60,34 +111,45 @@ class DType:
         return self
 
     def is_bool(self) -> bool:
-        return self.kind is Kind.BOOL
+        return self.element_kind is Kind.BOOL
 
     is_int1 = is_bool
 
     def is_floating(self) -> bool:
-        return self.kind is Kind.FLOAT
+        return self.element_kind is Kind.FLOAT
 
     def is_int(self) -> bool:
         """Whether this is an integer or bool type."""
-        return self.kind is not Kind.FLOAT
+        return self.element_kind is not Kind.FLOAT
 
     def is_int_signed(self) -> bool:
-        return self.kind is Kind.SIGNED
+        return self.element_kind is Kind.SIGNED
 
     def is_int_unsigned(self) -> bool:
-        return self.kind in {Kind.UNSIGNED, Kind.BOOL}
+        return self.element_kind in {Kind.UNSIGNED, Kind.BOOL}
 
     def is_fp8(self) -> bool:
-        return self.kind is Kind.FLOAT and self.primitive_bitwidth == 8
+        return self.element_kind is Kind.FLOAT and self.primitive_bitwidth == 8
 
     def is_standard_floating(self) -> bool:
-        return self.kind is Kind.FLOAT and not self.is_fp8()
+        return self.element_kind is Kind.FLOAT and not self.is_fp8()
 
     def is_ptr(self) -> bool:
         return False
 
     def is_block(self) -> bool:
         return False
+
+    def is_const(self) -> bool:
+        return False
+
+    def is_void(self) -> bool:
+        return False
+
+    @staticmethod
+    def is_dtype(name: str) -> bool:
+        """Return whether there is a type of that name."""
+        return name in _BY_ANY_NAME
 
     def __getattr__(self, name: str) -> Any:
         # is_fp16(), is_int32(), is_uint8() ...: one predicate for each dtype, as in Triton.
@@ -123,7 +185,7 @@ def _integer(name: str, kind: Kind, bits: int, long_name: str) -> DType:
 # Five fp8 formats: e4nv = e4m3fn, e5 = e5m2, e4b8 = e4m3fnuz, e5b16 = e5m2fnuz; e4b15 has no NumPy
 # type and is kept as its bits.
 DTYPES: dict[str, DType] = {
-    dtype.name: dtype
+    dtype.short_name: dtype
     for dtype in [
         DType("i1", Kind.BOOL, 1, np.dtype(np.bool_), "int1"),
         *(_integer(f"i{b}", Kind.SIGNED, b, f"int{b}") for b in (8, 16, 32, 64)),
@@ -141,13 +203,17 @@ DTYPES: dict[str, DType] = {
 }
 
 _PREDICATES = {
-    f"is_{name}": dtype.name
+    f"is_{name}": dtype.short_name
     for dtype in DTYPES.values()
-    for name in {dtype.name, dtype.long_name}
+    for name in {dtype.short_name, dtype.long_name}
     if name not in {"i1", "int1"}
 }
 
-_FROM_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name != "fp8e4b15"}
+_BY_ANY_NAME = {
+    name: dtype for dtype in DTYPES.values() for name in (dtype.short_name, dtype.long_name)
+}
+
+_FROM_NUMPY = {d.numpy: d for d in DTYPES.values() if d.short_name != "fp8e4b15"}
 
 
 def dtype_of_numpy(dtype: np.dtype[Any]) -> DType | None:
@@ -179,8 +245,15 @@ class PointerType:
         return np.dtype(np.int64)
 
     @property
-    def name(self) -> str:
+    def short_name(self) -> str:
         return str(self)
+
+    name = short_name
+
+    @property
+    def address_space(self) -> int:
+        """Where it points to: 1, the memory of arrays."""
+        return 1
 
     @property
     def scalar(self) -> PointerType:
@@ -209,6 +282,16 @@ class PointerType:
 
     def is_block(self) -> bool:
         return False
+
+    def is_const(self) -> bool:
+        return self.const
+
+    def __getattr__(self, name: str) -> Any:
+        # A pointer is none of the element types that it can be asked for.
+        if name in _PREDICATES or name == "is_standard_floating":
+            return lambda: False
+        message = f"a pointer type has no attribute {name!r}"
+        raise AttributeError(message)
 
 
 ElementType = DType | PointerType

@@ -85,7 +85,7 @@ def _check_elements(a: TileType, b: TileType, acc: TileType) -> None:
 def _accumulates(x: DType, y: DType, acc: ElementType) -> bool:
     if x.is_fp8() and y.is_fp8():
         return acc in {DTYPES["fp32"], DTYPES["fp16"]}
-    if x.name in {"i8", "u8"}:
+    if x.short_name in {"i8", "u8"}:
         return x == y and acc is DTYPES["i32"]
     wide = DTYPES["fp64"] if x is DTYPES["fp64"] else DTYPES["fp32"]
     narrow = x is DTYPES["fp16"] and acc is x

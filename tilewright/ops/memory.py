@@ -176,7 +176,7 @@ def _modified(kind: AtomicKind, dtype: DType, old: Array, value: Array) -> Array
 def check_atomic(name: str, kind: AtomicKind, dtype: DType) -> None:
     """Raise `CompileError` where elements of a type have no such read-modify-write."""
     bitwise = kind in {AtomicKind.AND, AtomicKind.OR, AtomicKind.XOR}
-    wide = dtype.primitive_bitwidth >= 32 or dtype.name in {"fp16", "bf16"}
+    wide = dtype.primitive_bitwidth >= 32 or dtype.short_name in {"fp16", "bf16"}
     require(
         wide and not (bitwise and dtype.is_floating()),
         f"{name}: not defined on {dtype}",

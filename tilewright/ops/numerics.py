@@ -70,7 +70,7 @@ def narrow(x: Array, dtype: DType, rounding: str = "rtne") -> Array:
     rounded = np.copysign(np.where(np.isnan(x), np.nan, rounded), x)
     if dtype is _E4B15:
         return _encode_e4b15(rounded)
-    if dtype.name in _FNUZ:
+    if dtype.short_name in _FNUZ:
         rounded = np.where(rounded == 0, 0.0, rounded)  # fnuz has no -0: its bits are NaN
     with np.errstate(over="ignore"):
         return np.asarray(rounded, np.float32).astype(dtype.numpy)

@@ -68,7 +68,7 @@ _CONSTANTS = {
 
 def expand_exp(x: Expression) -> Expression:
     """e^x = 2^n e^r."""
-    constants = _CONSTANTS[x.dtype.name]
+    constants = _CONSTANTS[x.dtype.short_name]
     low, high = constants.exp_bounds
     x = x.at_most(high).at_least(low)
     n = nearest_whole(x, LOG2_E)
@@ -78,7 +78,7 @@ def expand_exp(x: Expression) -> Expression:
 
 def expand_exp2(x: Expression) -> Expression:
     """2^x = 2^n 2^r."""
-    constants = _CONSTANTS[x.dtype.name]
+    constants = _CONSTANTS[x.dtype.short_name]
     low, high = constants.exp2_bounds
     x = x.at_most(high).at_least(low)
     n = nearest_whole(x)
@@ -94,7 +94,7 @@ def exp_pair(x: Pair) -> tuple[Pair, Whole]:
 
 def exp_parts(x: Expression) -> tuple[Expression, Expression, Whole]:
     """Return r, s and a whole n with `e^x = (1 + r + s) 2^n`; r is exact, s of the order of r^2."""
-    constants = _CONSTANTS[x.dtype.name]
+    constants = _CONSTANTS[x.dtype.short_name]
     n = nearest_whole(x, LOG2_E)
     r = n.value.fma(-constants.ln2[0], x)
     below = n.value * -constants.ln2[1]
@@ -109,4 +109,4 @@ def exp2_fraction(r: Expression) -> Expression:
 
 def exp2_series(x: Expression) -> tuple[float, ...]:
     """Return the coefficients of (2^r - 1) / r for the format of `x`."""
-    return _CONSTANTS[x.dtype.name].exp2
+    return _CONSTANTS[x.dtype.short_name].exp2

@@ -44,7 +44,7 @@ def expand_log(x: Expression) -> Expression:
     """Natural logarithm: k ln 2 + ln(1 + f)."""
     k, mantissa = split_exponent(x)
     f = mantissa - 1.0
-    if x.dtype.name == "fp32":
+    if x.dtype.short_name == "fp32":
         square = f * f
         return with_special_cases(x, k.fma(LN2_FP32, square.fma(horner(f, LOG_FP32), f)))
     half_square, correction = _log1p_parts(f)
@@ -57,7 +57,7 @@ def expand_log2(x: Expression) -> Expression:
     """log2 x = k + log2(1 + f); exact for powers of two."""
     k, mantissa = split_exponent(x)
     f = mantissa - 1.0
-    if x.dtype.name == "fp32":
+    if x.dtype.short_name == "fp32":
         rest = (f * f) * horner(f, LOG2_FP32)
         return with_special_cases(x, k + f.fma(LOG2_E_FP32, rest))
     # ln(1 + f) in two parts, times log2(e) in two parts, plus k in two parts.

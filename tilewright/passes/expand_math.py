@@ -71,11 +71,11 @@ def _expand(op: Op, emit: Emit, fp32: Expansions) -> Value | None:
         return None
     element = op.type.element
     assert isinstance(element, DType)
-    expansion = (EXPANSIONS if element.name == "fp64" else fp32).get(type(op))
+    expansion = (EXPANSIONS if element.short_name == "fp64" else fp32).get(type(op))
     if expansion is None:
         return None
     constants: dict[tuple[str, object], Value] = {}
     operands = [Expression(value, emit, constants) for value in op.operands]
     if not is_narrow_float(element):
         return expansion(*operands).value
-    return expansion(*(x.cast("fp32") for x in operands)).cast(element.name).value
+    return expansion(*(x.cast("fp32") for x in operands)).cast(element.short_name).value

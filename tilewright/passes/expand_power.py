@@ -53,8 +53,8 @@ def expand_pow(x: Expression, y: Expression) -> Expression:
     half = y * 0.5
     is_odd = whole & half.truncated().differs(half)
     magnitude = abs(x)
-    bounded = y.at_most(Y_BOUND[y.dtype.name]).at_least(-Y_BOUND[y.dtype.name])
-    power = _POWER[x.dtype.name](magnitude, bounded)
+    bounded = y.at_most(Y_BOUND[y.dtype.short_name]).at_least(-Y_BOUND[y.dtype.short_name])
+    power = _POWER[x.dtype.short_name](magnitude, bounded)
     result = choose(is_odd, with_flipped_sign(power, x), power)
     is_undefined = (x < 0.0) & (magnitude < inf) & ~whole
     return choose(x.equals(1.0) | y.equals(0.0), 1.0, choose(is_undefined, nan, result))

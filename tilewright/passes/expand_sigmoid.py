@@ -67,16 +67,16 @@ def _exp2(x: Expression) -> Expression:
 def expand_erf(x: Expression, exp2: Callable[[Expression], Expression] = _exp2) -> Expression:
     """Error function; `exp2` gives powers of two that are normal numbers."""
     magnitude = abs(x)
-    near_zero = horner(x * x, ERF[x.dtype.name]).fma(magnitude, magnitude)
-    bounded = magnitude.at_most(ERF_BOUND[x.dtype.name])
-    far = 1.0 - exp2(horner(bounded, LOG2_ERFC[x.dtype.name]))
+    near_zero = horner(x * x, ERF[x.dtype.short_name]).fma(magnitude, magnitude)
+    bounded = magnitude.at_most(ERF_BOUND[x.dtype.short_name])
+    far = 1.0 - exp2(horner(bounded, LOG2_ERFC[x.dtype.short_name]))
     return with_sign_of(choose(magnitude < ERF_NEAR_ZERO, near_zero, far), x)
 
 
 def expand_tanh(x: Expression, exp2: Callable[[Expression], Expression] = _exp2) -> Expression:
     """Hyperbolic tangent; `exp2` gives powers of two that are normal numbers."""
     magnitude, square = abs(x), x * x
-    near_zero = (square * magnitude).fma(horner(square, TANH[x.dtype.name]), magnitude)
-    power = exp2(magnitude.at_most(TANH_BOUND[x.dtype.name]) * (-2.0 / log(2.0)))
+    near_zero = (square * magnitude).fma(horner(square, TANH[x.dtype.short_name]), magnitude)
+    power = exp2(magnitude.at_most(TANH_BOUND[x.dtype.short_name]) * (-2.0 / log(2.0)))
     far = power.near_quotient(power + 1.0).fma(-2.0, 1.0)
     return with_sign_of(choose(magnitude < TANH_NEAR_ZERO, near_zero, far), x)

@@ -46,12 +46,12 @@ COS_FP64 = (
 
 def expand_sin(x: Expression) -> Expression:
     """Sine of x."""
-    return _SINE[x.dtype.name](x, quarter_turns=0)
+    return _SINE[x.dtype.short_name](x, quarter_turns=0)
 
 
 def expand_cos(x: Expression) -> Expression:
     """Cosine of x: the sine a quarter turn later."""
-    return _SINE[x.dtype.name](x, quarter_turns=1)
+    return _SINE[x.dtype.short_name](x, quarter_turns=1)
 
 
 def _two_over_pi(first: int, count: int) -> int:

@@ -43,7 +43,7 @@ _LAYOUTS = {"fp32": Layout("i32", 23, 127), "fp64": Layout("i64", 52, 1023)}
 
 def layout_of(x: Expression) -> Layout:
     """Return the layout of the elements of `x`, which are fp32 or fp64."""
-    return _LAYOUTS[x.dtype.name]
+    return _LAYOUTS[x.dtype.short_name]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def power_of_two(n: Whole) -> Expression:
     """Return 2^n for an n whose power is a normal number."""
     layout = layout_of(n.value)
     # The shift drops all but the sign and exponent bits, so of `round_magic` nothing is left.
-    return ((n.bits << layout.mantissa_bits) + layout.one).bitcast(n.value.dtype.name)
+    return ((n.bits << layout.mantissa_bits) + layout.one).bitcast(n.value.dtype.short_name)
 
 
 def scale(x: Expression, n: Whole) -> Expression:
@@ -90,7 +90,7 @@ def split_normal(x: Expression) -> tuple[Expression, Expression]:
 
 
 def _split(x: Expression, offset: Expression) -> tuple[Expression, Expression]:
-    layout, name = layout_of(x), x.dtype.name
+    layout, name = layout_of(x), x.dtype.short_name
     bits = x.bitcast(layout.integer)
     exponent = (bits - _SQUARE_ROOT_OF_HALF[name]) >> layout.mantissa_bits
     mantissa = (bits - (exponent << layout.mantissa_bits)).bitcast(name)
@@ -102,16 +102,16 @@ def _split(x: Expression, offset: Expression) -> tuple[Expression, Expression]:
 def with_sign_of(magnitude: Expression, x: Expression) -> Expression:
     """Return `magnitude`, whose sign is clear, with the sign of `x`."""
     layout = layout_of(x)
-    return (magnitude.bitcast(layout.integer) | sign_bit(x)).bitcast(x.dtype.name)
+    return (magnitude.bitcast(layout.integer) | sign_bit(x)).bitcast(x.dtype.short_name)
 
 
 def with_flipped_sign(x: Expression, flip: Expression) -> Expression:
     """Return `x` with its sign flipped where the sign bit of `flip` is set."""
-    return (x.bitcast(layout_of(x).integer) ^ sign_bit(flip)).bitcast(x.dtype.name)
+    return (x.bitcast(layout_of(x).integer) ^ sign_bit(flip)).bitcast(x.dtype.short_name)
 
 
 def sign_bit(x: Expression) -> Expression:
     """Return the sign bit of a float or signed integer in place, as a signed integer."""
     integer = "i32" if x.dtype.primitive_bitwidth == 32 else "i64"
-    bits = x if x.dtype.name == integer else x.bitcast(integer)
+    bits = x if x.dtype.short_name == integer else x.bitcast(integer)
     return bits & -(1 << x.dtype.primitive_bitwidth - 1)

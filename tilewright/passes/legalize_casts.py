@@ -53,31 +53,31 @@ def _legalize(
     x, to = Expression(op.x, emit), op.to
     if _is_primitive(x.dtype, to, op.rounding, rounded):
         return None
-    if x.dtype.name in widened:
-        if to.name == "fp16":
+    if x.dtype.short_name in widened:
+        if to.short_name == "fp16":
             return None
         x = x.cast("fp16")
-        if to.name == "fp32":
+        if to.short_name == "fp32":
             return x.cast("fp32").value
     if is_narrow_float(to):
-        if x.dtype.is_fp8() and to.name == "fp16":
+        if x.dtype.is_fp8() and to.short_name == "fp16":
             return to_fp16(x).value
         wide = _to_fp32_rounded_to_odd(x)
-        if to.name in rounded and op.rounding == "rtne":
-            return wide.cast(to.name).value
+        if to.short_name in rounded and op.rounding == "rtne":
+            return wide.cast(to.short_name).value
         return from_fp32(wide, to, op.rounding).value
     if is_narrow_float(x.dtype):
         wide = to_fp32(x)
-        return wide.value if to.name == "fp32" else wide.cast(to.name).value
+        return wide.value if to.short_name == "fp32" else wide.cast(to.short_name).value
     return _to_fp32_toward_zero(x).value
 
 
 def _is_primitive(source: DType, to: DType, rounding: str, rounded: frozenset[str]) -> bool:
     if is_narrow_float(source):
-        return source.name == "fp16" and to.name == "fp32"
+        return source.short_name == "fp16" and to.short_name == "fp32"
     if is_narrow_float(to):
-        return source.name == "fp32" and to.name in rounded and rounding == "rtne"
-    return (source.name, to.name, rounding) != ("fp64", "fp32", "rtz")
+        return source.short_name == "fp32" and to.short_name in rounded and rounding == "rtne"
+    return (source.short_name, to.short_name, rounding) != ("fp64", "fp32", "rtz")
 
 
 def _to_fp32_rounded_to_odd(x: Expression) -> Expression:
@@ -85,14 +85,14 @@ def _to_fp32_rounded_to_odd(x: Expression) -> Expression:
     dtype = x.dtype
     if is_narrow_float(dtype):
         return to_fp32(x)
-    if dtype.name == "fp64":
+    if dtype.short_name == "fp64":
         return _fp64_to_odd_fp32(x)
     if dtype.primitive_bitwidth == 32 and dtype.is_int():
         return _with_sticky_bits(x, exact_bits=24, dropped_bits=8).cast("fp32")
     if dtype.primitive_bitwidth == 64:
         wide = _with_sticky_bits(x, exact_bits=53, dropped_bits=11).cast("fp64")
         return _fp64_to_odd_fp32(wide)
-    return x if dtype.name == "fp32" else x.cast("fp32")
+    return x if dtype.short_name == "fp32" else x.cast("fp32")
 
 
 def _with_sticky_bits(x: Expression, exact_bits: int, dropped_bits: int) -> Expression:

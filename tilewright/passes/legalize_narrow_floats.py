@@ -55,7 +55,7 @@ def _in_fp32(op: Op, emit: Emit) -> Value:
 # infinity, so fp8e5 travels as the upper byte of fp16.
 def _sort(op: Sort, emit: Emit) -> Value:
     x = Expression(op.x, emit)
-    name = x.dtype.name
+    name = x.dtype.short_name
     if name == "fp8e5":
         x = to_fp16(x)
     result = x.append(Sort(x.cast("fp32").value, op.descending))

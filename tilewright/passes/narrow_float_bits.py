@@ -27,7 +27,7 @@ E4B15_NAN_CODE = 0x7F
 
 def to_fp32(x: Expression) -> Expression:
     """Widen a narrow float; exact."""
-    match x.dtype.name:
+    match x.dtype.short_name:
         case "bf16":
             return (x.bitcast("u16").cast("u32") << 16).bitcast("fp32")
         case "fp8e4nv":
@@ -41,7 +41,7 @@ def to_fp32(x: Expression) -> Expression:
 
 def to_fp16(x: Expression) -> Expression:
     """Widen a float of at most 16 bits, except bf16, to fp16; exact."""
-    match x.dtype.name:
+    match x.dtype.short_name:
         case "fp16":
             return x
         case "fp8e5":  # the upper byte of fp16
@@ -78,9 +78,9 @@ def _with_one_nan(x: Expression, wide: Expression) -> Expression:
 
 def from_fp32(x: Expression, to: DType, rounding: str) -> Expression:
     """Round fp32 to a narrow float."""
-    if to.name == "bf16":
+    if to.short_name == "bf16":
         return _to_bf16(x, rounding)
-    if to.name == "fp16" and rounding == "rtne":
+    if to.short_name == "fp16" and rounding == "rtne":
         return x.cast("fp16")
     bits = x.bitcast("u32")
     magnitude = (bits & 0x7FFFFFFF).bitcast("fp32")
@@ -94,7 +94,7 @@ def from_fp32(x: Expression, to: DType, rounding: str) -> Expression:
         code = choose(magnitude.equals(inf), 0x7C00, code)
     width = to.primitive_bitwidth
     code = _with_sign_and_nan(x, code, (bits >> (32 - width)) & (1 << width - 1), to)
-    return code.cast(f"u{width}").bitcast(to.name)
+    return code.cast(f"u{width}").bitcast(to.short_name)
 
 
 def _to_bf16(x: Expression, rounding: str) -> Expression:
@@ -128,8 +128,8 @@ def _subnormal_code(x: Expression, to: DType, rounding: str) -> Expression:
 
 def _with_sign_and_nan(x: Expression, code: Expression, sign: Expression, to: DType) -> Expression:
     is_nan = x.differs(x)
-    if to.name in NAN_CODE:
-        return choose(is_nan, NAN_CODE[to.name], code) | sign
-    if to.name in ONE_NAN:  # and no -0
-        return choose(is_nan, ONE_NAN[to.name], choose(code.equals(0), 0, code | sign))
+    if to.short_name in NAN_CODE:
+        return choose(is_nan, NAN_CODE[to.short_name], code) | sign
+    if to.short_name in ONE_NAN:  # and no -0
+        return choose(is_nan, ONE_NAN[to.short_name], choose(code.equals(0), 0, code | sign))
     return choose(is_nan, E4B15_NAN_CODE, code | sign)

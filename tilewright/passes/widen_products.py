@@ -43,4 +43,4 @@ def _widened(op: Dot, emit: Emit, types: frozenset[str]) -> Value | None:
 
 def _fp8_name(x: Value) -> str:
     element = x.type.element
-    return element.name if isinstance(element, DType) and element.is_fp8() else ""
+    return element.short_name if isinstance(element, DType) and element.is_fp8() else ""

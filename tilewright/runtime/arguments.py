@@ -418,7 +418,7 @@ def _number_of_numpy(name: str, value: np.generic) -> Any:
 def _is_small_float(value: np.generic) -> bool:
     """Whether a NumPy scalar is of one of the floating types of `ml_dtypes`."""
     dtype = next((d for d in DTYPES.values() if d.numpy == value.dtype), None)
-    return dtype is not None and dtype.kind is Kind.FLOAT
+    return dtype is not None and dtype.element_kind is Kind.FLOAT
 
 
 def _refused(name: str, value: Any) -> LaunchError:

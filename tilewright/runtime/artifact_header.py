@@ -24,8 +24,8 @@ def _c_type(parameter: CParameter) -> str:
     element = parameter.element
     if isinstance(element, PointerType):
         return "void *" if parameter.is_written else "const void *"
-    if element.name in _C_TYPES:
-        return f"{_C_TYPES[element.name]} "
+    if element.short_name in _C_TYPES:
+        return f"{_C_TYPES[element.short_name]} "
     sign = "" if element.is_int_signed() else "u"
     return f"{sign}int{element.primitive_bitwidth}_t "
 

@@ -49,7 +49,7 @@ def get_max_tensorcore_tflops(
     """
     element = _element(dtype)
     factors = {"fp32": 0.5, "fp16": 1, "bf16": 1, "i16": 1, "i8": 2, "u8": 2}
-    factor = 2 if element.name.startswith("fp8") else factors.get(element.name)
+    factor = 2 if element.short_name.startswith("fp8") else factors.get(element.short_name)
     if factor is None:
         raise LaunchError(f"there are no tensor cores for {element}")
     each = _by_capability(device, _PRODUCTS, _LATER_PRODUCTS)
@@ -66,9 +66,9 @@ def get_max_simd_tflops(
     """
     element = _element(dtype)
     each = _by_capability(device, _ARITHMETIC, _LATER_ARITHMETIC)
-    if element.name in {"fp16", "bf16"}:
+    if element.short_name in {"fp16", "bf16"}:
         each = 256
-    elif element.name != "fp32":
+    elif element.short_name != "fp32":
         raise LaunchError(f"the rate of arithmetic on {element} is not known: fp32, fp16, bf16")
     return _tflops(each, clock_rate, device)
 

@@ -132,7 +132,7 @@ def _launch_parameter(
     if isinstance(element, PointerType):
         if known.is_address:
             return AddressParameter(known.divisible_by_16, may_be_null=may_be_null)
-        dtype_name = element.element_ty.name
+        dtype_name = element.element_ty.short_name
         return ArrayParameter(
             dtype_name, known.divisible_by_16, written=is_written, may_be_null=may_be_null
         )
@@ -154,7 +154,7 @@ def _descriptor_parameter(known: Described, *, is_written: bool) -> DescriptorPa
     pointer = known.base.type.element
     assert isinstance(pointer, PointerType)
     base = ArrayParameter(
-        pointer.element_ty.name, divisible_by_16=True, written=is_written, may_be_null=True
+        pointer.element_ty.short_name, divisible_by_16=True, written=is_written, may_be_null=True
     )
     return DescriptorParameter(
         base,

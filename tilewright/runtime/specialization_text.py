@@ -95,7 +95,7 @@ def _written(traced: Any) -> Any:
         case Constant(value=None | bool() | int() | float() | str() as value):
             return ["constant", value]
         case Constant(value=DType() as dtype):
-            return ["dtype", dtype.name]
+            return ["dtype", dtype.short_name]
         case Constant(value=tuple() as items) if type(items) is tuple:
             return ["constants", [_written(Constant(item)) for item in items]]
         case Described():

@@ -144,7 +144,7 @@ def _located(tensor_map: TensorMap, values: Sequence[Any]) -> MappedArray:
 
 def element_number(element: DType) -> int:
     """Return how the driver numbers an element type."""
-    return _ELEMENT_NUMBERS.get(element.name, 0)
+    return _ELEMENT_NUMBERS.get(element.short_name, 0)
 
 
 def swizzle_number(swizzle_bytes: int) -> int:
@@ -223,7 +223,7 @@ def to_literal(tensor_map: TensorMap) -> tuple[Any, ...]:
         literals(tensor_map.sizes),
         literals(tensor_map.strides),
         tensor_map.box,
-        tensor_map.element.name,
+        tensor_map.element.short_name,
         tensor_map.swizzle,
         tensor_map.fills_nan,
     )

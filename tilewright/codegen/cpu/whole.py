@@ -61,7 +61,7 @@ class WholeOps:
 
     def _dot_shape(self, op: ops.Dot, a: Buffer, b: Buffer, acc: Buffer, out: Buffer) -> DotShape:
         def type_of(value: Value) -> DotType:
-            return _DOT_TYPES[dtype(value.type.element).name]
+            return _DOT_TYPES[dtype(value.type.element).short_name]
 
         a_rows, a_transposed = _rows(a, dot_source(op.a) is not op.a)
         b_rows, b_transposed = _rows(b, dot_source(op.b) is not op.b)
@@ -174,7 +174,7 @@ class WholeOps:
         size = op.shape[-1]
         rows = prod(op.shape[:-1])
         kind = dtype(op.type.element)
-        name = f"sort_{kind.name}_{size}{'_descending' if op.descending else ''}"
+        name = f"sort_{kind.short_name}_{size}{'_descending' if op.descending else ''}"
         code.definitions.setdefault(
             f"@{name}", sort_function(name, kind, size, descending=op.descending)
         )

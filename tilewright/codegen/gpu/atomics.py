@@ -154,7 +154,7 @@ class Atomics:
         bits = element.primitive_bitwidth
         if isinstance(op, ops.AtomicCas):
             return self._instruction(op, f"cas.b{bits}", update, order, returns=True)
-        name = self.machine.atomic_name(str(op.kind), element.name, bits)
+        name = self.machine.atomic_name(str(op.kind), element.short_name, bits)
         if name:
             name = self.machine.vector_of_atomics(name, len(update.operands[0]))
             return self._instruction(op, name, update, order, returns=returns)

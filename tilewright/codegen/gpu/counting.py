@@ -123,7 +123,7 @@ def _comes_before(puller: Puller, kind: DType, op: ops.Sort, x: str, y: str) -> 
     if not kind.is_floating():
         sign = "s" if kind.is_int_signed() else "u"
         return code.assign(f"icmp {sign}lt {type_} {small}, {large}")
-    if kind.name == "bf16":
+    if kind.short_name == "bf16":
         small, large = (float_of(code, text, kind) for text in (small, large))
         type_ = "float"
     elif type_.startswith("i"):

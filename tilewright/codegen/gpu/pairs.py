@@ -107,7 +107,7 @@ class Pairs:
 
     def _computed(self, value: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
         """The word, where it is computed as one; "" where it is not."""
-        name = dtype(value.type.element).name
+        name = dtype(value.type.element).short_name
         if name not in self.puller.machine.pair_types or not self.puller.is_recipe(value, layout):
             return ""
         inner = _moved(value, layout)
@@ -160,10 +160,12 @@ class Pairs:
                     return str(_both(bits)) if _value_of(name, bits) == number else ""
                 case _ if not self.puller.is_recipe(wide, layout):
                     return ""
-                case ops.Cast(x=x) if dtype(x.type.element).name == name == "fp16":
+                case ops.Cast(x=x) if dtype(x.type.element).short_name == name == "fp16":
                     return self.word(x, layout, *pair)
                 case ops.Bitcast(x=ops.ShiftLeft(x=ops.Cast(x=x), y=count)):
-                    is_upper_half = constant_of(count) == 16 and wide.type.element.name == "fp32"
+                    is_upper_half = (
+                        constant_of(count) == 16 and wide.type.element.short_name == "fp32"
+                    )
                     if not is_upper_half or name != "bf16":
                         return ""
                     return self._bf16_word(x, layout, pair)
@@ -174,9 +176,9 @@ class Pairs:
 
     def _bf16_word(self, bits: Value, layout: LinearLayout, pair: tuple[int, int]) -> str:
         """The pair of bf16 that have these bits; "" where there is none."""
-        if isinstance(bits, ops.Bitcast) and bits.x.type.element.name == "bf16":
+        if isinstance(bits, ops.Bitcast) and bits.x.type.element.short_name == "bf16":
             return self.word(bits.x, layout, *pair)
-        return self._logic(bits, layout, pair) if bits.type.element.name == "u16" else ""
+        return self._logic(bits, layout, pair) if bits.type.element.short_name == "u16" else ""
 
     def _multiply_add(self, name: str, x: str, y: str | int, z: str | int) -> str:
         return self.puller.machine.multiply_add_pairs(name, x, str(y), str(z))

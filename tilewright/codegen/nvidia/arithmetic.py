@@ -30,7 +30,7 @@ def _rsqrt(o: Operands, op: Op) -> str:
 
 
 def _div(o: Operands, op: ops.Div) -> str:
-    if op.exact or o.element.name != "fp32":
+    if op.exact or o.element.short_name != "fp32":
         return RULES[ops.Div](o, op)
     x, y = o.texts
     if isinstance(op.x, ops.Full) and op.x.value == 1:
@@ -58,15 +58,15 @@ def _by_reciprocal(o: Operands, x: str, y: str) -> str:
 
 def _cast(o: Operands, op: ops.Cast) -> str:
     """Narrow formats are rounded from fp32: what becomes one at once is exact there."""
-    if dtype(o.element).name in _FP8_FORMATS:
+    if dtype(o.element).short_name in _FP8_FORMATS:
         return _from_fp8(o, op)
-    if op.to.name not in {"bf16", *_FP8_FORMATS}:
+    if op.to.short_name not in {"bf16", *_FP8_FORMATS}:
         return RULES[ops.Cast](o, op)
     wide = RULES[ops.Cast](o, ops.Cast(op.x, DTYPES["fp32"]))
-    if op.to.name == "bf16":
+    if op.to.short_name == "bf16":
         rounded = o.convert("fptrunc", wide, "float", "bfloat")
         return o.convert("bitcast", rounded, "bfloat", "i16")
-    name = f"llvm.nvvm.ff.to.{_FP8_FORMATS[op.to.name]}.rn"
+    name = f"llvm.nvvm.ff.to.{_FP8_FORMATS[op.to.short_name]}.rn"
     zero = constant_text(0.0, DTYPES["fp32"])
     pair = o.code.call("i16", name, f"float {zero}, float {wide}", o.level)
     return o.convert("trunc", pair, "i16", "i8")
@@ -75,7 +75,7 @@ def _cast(o: Operands, op: ops.Cast) -> str:
 def _from_fp8(o: Operands, op: ops.Cast) -> str:
     """By way of fp16, where all of fp8 is exact."""
     pair = o.convert("zext", o.texts[0], "i8", "i16")
-    name = f"llvm.nvvm.{_FP8_FORMATS[dtype(o.element).name]}.to.f16x2.rn"
+    name = f"llvm.nvvm.{_FP8_FORMATS[dtype(o.element).short_name]}.to.f16x2.rn"
     halves = o.code.call("<2 x half>", name, f"i16 {pair}", o.level)
     half = o.code.assign(f"extractelement <2 x half> {halves}, i32 0", o.level)
     rest = ops.Cast(ops.Cast(op.x, DTYPES["fp16"]), op.to)

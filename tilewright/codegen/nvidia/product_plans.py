@@ -181,10 +181,13 @@ def _warpgroup_warps(m: int, n: int, num_warps: int, *, chained: bool) -> tuple[
 
 def _matrix_element(op: ops.Dot, target: NvidiaTarget) -> tuple[str, int]:
     """Return the type that a matrix instruction multiplies, "" for none, and of how many pieces."""
-    name, pieces = dtype(op.a.type.element).name, 1
+    name, pieces = dtype(op.a.type.element).short_name, 1
     if name == "fp32":
         name, pieces = _FROM_FP32.get(op.input_precision, ("", 1))
-    possible = {name, dtype(op.b.type.element).name if pieces == 1 and name != "tf32" else name}
+    possible = {
+        name,
+        dtype(op.b.type.element).short_name if pieces == 1 and name != "tf32" else name,
+    }
     return (name, pieces) if possible <= target.product_types else ("", 1)
 
 

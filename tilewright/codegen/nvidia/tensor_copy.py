@@ -97,7 +97,7 @@ def is_tensor_copy(op: ops.DescriptorOp, function: Function, facts: AxisInfo) ->
     """
     if not isinstance(op, TensorOp):
         return False
-    if isinstance(op, ops.DescriptorReduce) and op.element.name not in _REDUCED[op.kind]:
+    if isinstance(op, ops.DescriptorReduce) and op.element.short_name not in _REDUCED[op.kind]:
         return False
     shape, bits = op.block_shape, op.element.primitive_bitwidth
     if isinstance(op, ops.DescriptorLoad) and op.padding is ops.Padding.NAN and bits == 8:

@@ -78,7 +78,7 @@ class _Product:
         self.code, self.machine, self.plan = puller.code, machine, plan
         names = (plan.element, plan.element)
         if plan.element.startswith("fp8"):
-            names = (dtype(op.a.type.element).name, dtype(op.b.type.element).name)
+            names = (dtype(op.a.type.element).short_name, dtype(op.b.type.element).short_name)
         self.elements = names
         whole = plan.whole
         self.pieces = whole.pieces
@@ -86,7 +86,7 @@ class _Product:
         self.b = _Operand(puller, machine, op.b, plan, is_left=False)
         self.tiles = instruction_tiles(whole.accumulator, (whole.rows, _COLUMNS))
         self.steps = range(0, op.a.shape[-1], plan.depth)
-        self.total, self.sums = dtype(op.acc.type.element).name, sums
+        self.total, self.sums = dtype(op.acc.type.element).short_name, sums
 
     def add(
         self, steps: Iterable[int], sums: list[str], pieces: Sequence[tuple[int, int]] = ((0, 0),)
@@ -195,7 +195,7 @@ class _Operand:
             return [texts]
         if element == "tf32":
             return _tf32_pieces(self.puller.code, self.machine, texts, self.pieces)
-        if self.kind.name == "fp32":
+        if self.kind.short_name == "fp32":
             return _bf16_pieces(self.puller.code, self.machine, texts, self.pieces)
         return [packed(self.puller.code, texts, self.kind)]
 

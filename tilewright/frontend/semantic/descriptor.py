@@ -334,7 +334,7 @@ def _rows(
 
 def _reduce(descriptor: TensorDescriptor, kind: AtomicKind, offsets: Any, value: Any) -> None:
     name, element = f"descriptor atomic_{kind}", descriptor.dtype
-    if element.name not in _REDUCED[kind]:
+    if element.short_name not in _REDUCED[kind]:
         extension(f"{name} of {element}", "use the atomics on pointers")
     places = _offsets(name, descriptor, offsets)
     tile = _value(name, descriptor, value, descriptor.block_shape)

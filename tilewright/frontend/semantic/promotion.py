@@ -36,7 +36,7 @@ def common_type(
     """Return the type in which an operator computes; `name` is `/`, `//` or `%` for a division."""
     if a_is_scalar != b_is_scalar:
         literal, tile = (a, b) if a_is_scalar else (b, a)
-        if _RANK_OF_KIND[literal.kind] <= _RANK_OF_KIND[tile.kind]:
+        if _RANK_OF_KIND[literal.element_kind] <= _RANK_OF_KIND[tile.element_kind]:
             return FP32 if name in _DIVISIONS and tile in {FP16, BF16} else tile
     if a.is_floating() or b.is_floating():
         return _common_float(a, b, is_division=name in _DIVISIONS)

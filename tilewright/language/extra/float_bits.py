@@ -28,7 +28,7 @@ def normalized(x: Expression) -> tuple[Expression, Expression]:
     bits = lifted.bitcast(layout.integer)
     field = bits >> mantissa_bits & (2 * bias + 1)
     e = field - choose(is_subnormal, bias + mantissa_bits + 1, field.constant(bias))
-    m = (bits - ((field - bias) << mantissa_bits)).bitcast(x.dtype.name)
+    m = (bits - ((field - bias) << mantissa_bits)).bitcast(x.dtype.short_name)
     is_special = x.equals(0.0) | ~(abs(x) < inf)
     return choose(is_special, x, m), choose(is_special, 0, e)
 
@@ -37,7 +37,7 @@ def scaled(x: Expression, n: Expression) -> Expression:
     """Return `x * 2^n` for an integer n below 2^16, rounded once."""
     m, e = normalized(x)
     limit = 2 * (layout_of(x).bias - 1)  # half of it is the exponent of a normal number
-    return m.ldexp((e + n).at_most(limit).at_least(-limit).cast(x.dtype.name))
+    return m.ldexp((e + n).at_most(limit).at_least(-limit).cast(x.dtype.short_name))
 
 
 def neighbour(x: Expression, *, upward: bool) -> Expression:
@@ -45,7 +45,7 @@ def neighbour(x: Expression, *, upward: bool) -> Expression:
     bits = x.bitcast(layout_of(x).integer)
     step = choose((bits < 0) if upward else (bits >= 0), -1, bits.constant(1))
     smallest = 1 if upward else -(1 << x.dtype.primitive_bitwidth - 1) + 1
-    return choose(x.equals(0.0), smallest, bits + step).bitcast(x.dtype.name)
+    return choose(x.equals(0.0), smallest, bits + step).bitcast(x.dtype.short_name)
 
 
 @of_floats
@@ -75,7 +75,7 @@ def ilogb(x: Expression) -> Expression:
     It is -2^31 for 0 and NaN and 2^31 - 1 for infinities.
     """
     _, e = normalized(x)
-    e = e.cast("i32") if e.dtype.name != "i32" else e
+    e = e.cast("i32") if e.dtype.short_name != "i32" else e
     e = choose(abs(x).equals(inf), INFINITE_EXPONENT, e)
     return choose(x.equals(0.0) | x.differs(x), NO_EXPONENT, e)
 
@@ -84,7 +84,7 @@ def ilogb(x: Expression) -> Expression:
 def logb(x: Expression) -> Expression:
     """Return the exponent of `x` as a float; -inf for 0, infinity for infinities."""
     _, e = normalized(x)
-    result = choose(abs(x) < inf, e.cast(x.dtype.name), x * x)
+    result = choose(abs(x) < inf, e.cast(x.dtype.short_name), x * x)
     return choose(x.equals(0.0), -inf, result)
 
 

@@ -27,7 +27,7 @@ def _unsigned(x: Expression) -> tuple[Expression, int, list[tuple[int, int]]]:
     """Return the bits of `x` as unsigned, their number, and the groups that there are."""
     bits = x.dtype.primitive_bitwidth
     name = f"u{bits}"
-    value = x if x.dtype.name == name else x.bitcast(name)
+    value = x if x.dtype.short_name == name else x.bitcast(name)
     return value, bits, [(half, mask & (1 << bits) - 1) for half, mask in HALVES if half < bits]
 
 
@@ -75,7 +75,7 @@ def brev(x: Expression) -> Expression:
     value, _, groups = _unsigned(x)
     for half, mask in groups:
         value = (value >> half & mask) | ((value & mask) << half)
-    return value if value.dtype is x.dtype else value.bitcast(x.dtype.name)
+    return value if value.dtype is x.dtype else value.bitcast(x.dtype.short_name)
 
 
 @of_types("i32", "i32", "i32")

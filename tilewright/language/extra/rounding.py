@@ -77,7 +77,7 @@ def directed(nearest: Expression, error: Expression, direction: str) -> Expressi
 
 def _toward_zero(x: Expression) -> Expression:
     integer = layout_of(x).integer
-    return (x.bitcast(integer) - 1).bitcast(x.dtype.name)
+    return (x.bitcast(integer) - 1).bitcast(x.dtype.short_name)
 
 
 def narrowed(x: Expression, direction: str) -> Expression:
@@ -117,7 +117,7 @@ def _product(x: Expression, y: Expression, direction: str) -> Expression:
     product = x * y
     if direction == "rn":
         return product
-    if x.dtype.name == "fp32":
+    if x.dtype.short_name == "fp32":
         return narrowed(x.cast("fp64") * y.cast("fp64"), direction)
     is_larger = abs(x) >= abs(y)
     larger, smaller = choose(is_larger, x, y), choose(is_larger, y, x)
@@ -135,7 +135,7 @@ def _quotient(x: Expression, y: Expression, direction: str) -> Expression:
     quotient = x / y
     if direction == "rn":
         return quotient
-    if x.dtype.name == "fp32":
+    if x.dtype.short_name == "fp32":
         return narrowed(x.cast("fp64") / y.cast("fp64"), direction)
     (m, e), (n, f) = normalized(x), normalized(y)
     rest = (-scaled(quotient, f - e)).fma(n, m)
@@ -152,7 +152,7 @@ def _root(x: Expression, direction: str) -> Expression:
     root = x.square_root()
     if direction == "rn":
         return root
-    if x.dtype.name == "fp32":
+    if x.dtype.short_name == "fp32":
         return narrowed(x.cast("fp64").square_root(), direction)
     is_tiny = x < 2.0**-900
     lifted = choose(is_tiny, root * 2.0**100, root)
@@ -164,7 +164,7 @@ def _fused(x: Expression, y: Expression, z: Expression, direction: str) -> Expre
     nearest = x.fma(y, z)
     if direction == "rn":
         return nearest
-    if x.dtype.name == "fp32":
+    if x.dtype.short_name == "fp32":
         product, wide = x.cast("fp64") * y.cast("fp64"), z.cast("fp64")
         total, error = exact_sum(product, wide)
         return _with_zero(narrowed(to_odd(total, error), direction), product, wide, direction)
@@ -245,7 +245,7 @@ sqrt_rn, sqrt_rd, sqrt_ru, sqrt_rz = _family("sqrt", 1, _root, "the square root"
 @of_floats
 def rsqrt_rn(x: Expression) -> Expression:
     """Return 1 over the square root of an fp32 number, rounded once to nearest."""
-    if x.dtype.name == "fp64":
+    if x.dtype.short_name == "fp64":
         return 1.0 / x.square_root()
     wide = x.cast("fp64")
     nearest = (1.0 / wide.square_root()).cast("fp32")
