@@ -1,6 +1,6 @@
 """What `benchmarks/library.py` measures, a file for each family of operations."""
 
-from benchmarks.library_rows import images, norms, softmax
+from benchmarks.library_rows import attention, images, matmul, norms, softmax
 from benchmarks.library_rows.row import LibraryRow
 
 __all__ = ["LibraryRow", "all_rows"]
@@ -8,4 +8,11 @@ __all__ = ["LibraryRow", "all_rows"]
 
 def all_rows(device: str) -> list[LibraryRow]:
     """The rows for "cuda" or "cpu", in the order of the table."""
-    return [row for family in (softmax, norms, images) for row in family.rows(device)]
+    families = (
+        softmax,
+        norms,
+        images,
+        attention,
+        matmul,
+    )
+    return [row for family in families for row in family.rows(device)]

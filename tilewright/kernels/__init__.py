@@ -7,15 +7,21 @@ function on the CPU. Kernels start with a configuration that suits most machines
 """
 
 from tilewright.kernels import images
+from tilewright.kernels.attention import attention, varlen_attention
+from tilewright.kernels.matmul import linear, matmul
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.kernels.softmax import log_softmax, softmax
 
 __all__ = [
     "add_layer_norm",
     "add_rms_norm",
+    "attention",
     "images",
     "layer_norm",
+    "linear",
     "log_softmax",
+    "matmul",
     "rms_norm",
     "softmax",
+    "varlen_attention",
 ]

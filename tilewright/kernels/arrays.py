@@ -16,12 +16,15 @@ except ModuleNotFoundError:
     torch = None
 
 __all__ = [
+    "address",
     "contiguous",
+    "descriptor_strides",
     "dtype_name",
     "dtype_named",
     "empty",
     "empty_like",
     "folded",
+    "for_descriptors",
     "is_tensor",
     "on_cpu",
     "strides",
@@ -85,3 +88,33 @@ def folded(x: Any, dim: int) -> Any:
     """
     shape = tuple(x.shape)
     return x.reshape((math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])))
+
+
+def address(x: Any) -> int:
+    """Return where the first element of an array is in memory."""
+    return int(x.data_ptr() if is_tensor(x) else x.ctypes.data)
+
+
+def for_descriptors(x: Any) -> Any:
+    """Return `x`, or a copy, so that a tensor descriptor can be made of it.
+
+    The last axis is contiguous, and 16 bytes divide the address and the other strides.
+    """
+    itemsize = x.element_size() if is_tensor(x) else x.itemsize
+    *steps, last = strides(x)
+    outer = [step for step, size in zip(steps, x.shape, strict=False) if size > 1]
+    is_aligned = address(x) % 16 == 0 and all(step * itemsize % 16 == 0 for step in outer)
+    if is_aligned and min(outer, default=1) > 0 and (last == 1 or x.shape[-1] == 1):
+        return x
+    *rows, width = x.shape
+    room = empty((*rows, width + -width % (16 // itemsize)), x)
+    copy = room[..., :width]
+    copy[...] = x
+    return copy
+
+
+def descriptor_strides(x: Any) -> tuple[int, ...]:
+    """Return all strides but the last, for an array from `for_descriptors`."""
+    return tuple(
+        step if size > 1 else 16 for step, size in zip(strides(x)[:-1], x.shape, strict=False)
+    )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tilewright.kernels.arrays import is_tensor, torch
 
-__all__ = ["Operation", "operation"]
+__all__ = ["Operation", "operation", "under_autocast"]
 
 _NAMESPACE = "tilewright"
 
@@ -48,7 +48,7 @@ class Operation:
         if not any(map(is_tensor, arguments)):
             return self._run(*arguments)
         if self._autocast is not None:
-            arguments = _cast(arguments, self._autocast)
+            arguments = under_autocast(arguments, self._autocast)
         if torch._C._are_functorch_transforms_active():  # noqa: SLF001 - there is no other way to ask
             return self._function.apply(*arguments)
         return self._operator(*arguments)
@@ -70,14 +70,20 @@ class Operation:
         if torch is None:
             return
         self._operator.register_autograd(backward, setup_context=setup_context)
+
+        def flat_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+            given = backward(ctx, *gradients)
+            return tuple(None if isinstance(gradient, list) else gradient for gradient in given)
+
         # An operator's own formula is not seen by the transforms of torch.func; a Function's is.
+        # To that one a list of tensors is no tensor, and has no gradients.
         self._function = type(
             self.name,
             (torch.autograd.Function,),
             {
                 "forward": staticmethod(self._operator),
                 "setup_context": staticmethod(setup_context),
-                "backward": staticmethod(backward),
+                "backward": staticmethod(flat_backward),
             },
         )
 
@@ -85,10 +91,10 @@ class Operation:
         raise NotImplementedError(f"{_NAMESPACE}::{self.name} has no derivative")
 
 
-def _cast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:
+def under_autocast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:
     """Cast tensors as autocast does where it is on: all floating-point ones but those of fp64."""
-    place = next(x.device.type for x in arguments if is_tensor(x))
-    if not torch.is_autocast_enabled(place):
+    place = next((x.device.type for x in arguments if is_tensor(x)), None)
+    if place is None or not torch.is_autocast_enabled(place):
         return arguments
     dtype = torch.float32 if autocast == "float32" else torch.get_autocast_dtype(place)
     return tuple(

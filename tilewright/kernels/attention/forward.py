@@ -1,0 +1,121 @@
+"""The forward pass of attention, in one go over the keys: Dao et al., "FlashAttention", 2022."""
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.attention.logits import kept, logits_of, weights_of
+from tilewright.kernels.attention.places import (
+    key_segments,
+    keys_of,
+    loaded_block,
+    place_of,
+    queries_of,
+    store_numbers,
+    store_rows,
+    values_of,
+)
+from tilewright.kernels.attention.tiles import FORWARD, tuned
+from tilewright.kernels.rows import accumulator
+
+__all__ = ["attention_kernel"]
+
+
+@tw.jit
+def attend(
+    operands,
+    state,
+    terms,
+    sizes,
+    place,
+    query,
+    scale,
+    start,
+    end,
+    BLOCK_N: tl.constexpr,
+    EDGE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Go over the keys from `start` to `end`."""
+    queries, k, v = operands
+    highest, total, acc = state
+    has_masks: tl.constexpr = terms.bias is not None or terms.mask_mod is not None
+    can_be_empty: tl.constexpr = EDGE or has_masks or terms.score_mod is not None
+    key_head = place.head // sizes.shared
+    for first in tl.range(start, end, BLOCK_N):
+        row = place.first_key + first
+        keys = loaded_block(k, place.array_batch, key_head, row)
+        scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION, out_dtype=acc.dtype)
+        key = first + tl.arange(0, BLOCK_N)
+        logits, factor = logits_of(scores, terms, place, query[:, None], key[None, :], scale, EDGE)
+        p, highest, rescale = weights_of(logits, factor, highest, can_be_empty)
+        total = total * rescale + tl.sum(p, axis=1)
+        if terms.seed is not None:
+            p = tl.where(kept(terms, place, query[:, None], key[None, :], sizes.heads), p, 0.0)
+        values = loaded_block(v, place.array_batch, key_head, row)
+        p = p.to(values.dtype)
+        acc = acc * rescale[:, None]
+        acc = tl.dot(p, values, acc, input_precision=PRECISION, out_dtype=acc.dtype)
+    return highest, total, acc
+
+
+@tuned(FORWARD, "ENDS")
+@tw.jit
+def attention_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    lse_ptr,
+    strides,
+    sizes,
+    terms,
+    scale: tl.float64,
+    WIDTH: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr,
+    ENDS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Attention of `BLOCK_M` queries of a head; `ENDS`: blocks of keys do not divide all ranges."""
+    DTYPE: tl.constexpr = accumulator(q_ptr.dtype.element_ty)
+    place = place_of(terms, sizes, tl.program_id(2), tl.program_id(1))
+    # Causal: the programs with the most keys come first, so that none of them is the last.
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M
+    if first >= place.queries:
+        return
+    q = queries_of(q_ptr, sizes, strides[0], BLOCK_M, WIDTH)
+    k = keys_of(k_ptr, sizes, strides[1], BLOCK_N, WIDTH)
+    v = values_of(v_ptr, sizes, strides[2], BLOCK_N, VALUE_WIDTH)
+    query = first + tl.arange(0, BLOCK_M)
+    queries = loaded_block(q, place.array_batch, place.head, place.first_query + first)
+    highest = tl.full((BLOCK_M,), -float("inf"), DTYPE)
+    state = (highest, tl.zeros((BLOCK_M,), DTYPE), tl.zeros((BLOCK_M, VALUE_WIDTH), DTYPE))
+    scale = scale.to(DTYPE)
+    bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
+    for part in tl.static_range(3):
+        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and ENDS):
+            state = attend(
+                (queries, k, v),
+                state,
+                terms,
+                sizes,
+                place,
+                query,
+                scale,
+                bounds[part],
+                tl.minimum(bounds[part + 1], bounds[3]),
+                BLOCK_N,
+                part != 1,
+                PRECISION,
+            )
+    highest, total, acc = state
+    if terms.seed is not None:
+        acc = acc / (1.0 - terms.dropout)
+    # Without keys the result is 0, and what the backward pass divides by is infinite.
+    is_empty = total == 0.0
+    total = tl.where(is_empty, 1.0, total)
+    lse = tl.where(is_empty, float("inf"), highest + tl.log2(total))
+    store_numbers(lse_ptr, sizes, place, query, lse)
+    rows = place.first_query + query
+    is_row = query < place.queries
+    store_rows(out_ptr, strides[3], place, rows, acc / total[:, None], is_row, sizes.value_width)
