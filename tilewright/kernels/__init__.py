@@ -7,8 +7,13 @@ function on the CPU. Kernels start with a configuration that suits most machines
 """
 
 from tilewright.kernels import images
-from tilewright.kernels.attention import attention, varlen_attention
-from tilewright.kernels.matmul import linear, matmul
+from tilewright.kernels.attention import (
+    attention,
+    decode_attention,
+    paged_attention,
+    varlen_attention,
+)
+from tilewright.kernels.matmul import grouped_mm, linear, matmul
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.kernels.softmax import log_softmax, softmax
 
@@ -16,11 +21,14 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "attention",
+    "decode_attention",
+    "grouped_mm",
     "images",
     "layer_norm",
     "linear",
     "log_softmax",
     "matmul",
+    "paged_attention",
     "rms_norm",
     "softmax",
     "varlen_attention",

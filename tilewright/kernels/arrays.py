@@ -27,6 +27,7 @@ __all__ = [
     "for_descriptors",
     "is_tensor",
     "on_cpu",
+    "product_precision",
     "strides",
     "torch",
 ]
@@ -118,3 +119,10 @@ def descriptor_strides(x: Any) -> tuple[int, ...]:
     return tuple(
         step if size > 1 else 16 for step, size in zip(strides(x)[:-1], x.shape, strict=False)
     )
+
+
+def product_precision(x: Any) -> str:
+    """Return how fp32 is multiplied on a GPU: as PyTorch's own products are asked to."""
+    if is_tensor(x) and not on_cpu(x) and dtype_name(x) == "float32":
+        return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "ieee"

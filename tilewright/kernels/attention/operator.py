@@ -9,10 +9,8 @@ from tilewright.kernels.arrays import (
     empty,
     empty_like,
     for_descriptors,
-    is_tensor,
-    on_cpu,
+    product_precision,
     strides,
-    torch,
 )
 from tilewright.kernels.attention.forward import attention_kernel
 from tilewright.kernels.attention.key_gradients import key_gradients_kernel
@@ -22,7 +20,7 @@ from tilewright.kernels.attention.places import Sizes
 from tilewright.kernels.attention.query_gradients import query_gradients_kernel
 from tilewright.kernels.operation import operation
 
-__all__ = ["UNLIMITED", "Extras", "attention_operation"]
+__all__ = ["UNLIMITED", "Extras", "attention_operation", "padded_width"]
 
 UNLIMITED = -1  # of a window, as in other libraries
 
@@ -108,22 +106,16 @@ def _terms(extras: Extras, sizes: Sizes) -> Terms:
     )
 
 
-def _width(size: int) -> int:
+def padded_width(size: int) -> int:
+    """Return how wide the tiles of heads of a size are."""
     return max(16, tw.next_power_of_2(size))
-
-
-def _precision(x: Any) -> str:
-    """How fp32 is multiplied on a GPU: as PyTorch's own products are asked to."""
-    if is_tensor(x) and not on_cpu(x) and dtype_name(x) == "float32":
-        return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    return "ieee"
 
 
 def _widths(query: Any, sizes: Sizes) -> dict[str, Any]:
     return {
-        "WIDTH": _width(sizes.width),
-        "VALUE_WIDTH": _width(sizes.value_width),
-        "PRECISION": _precision(query),
+        "WIDTH": padded_width(sizes.width),
+        "VALUE_WIDTH": padded_width(sizes.value_width),
+        "PRECISION": product_precision(query),
     }
 
 

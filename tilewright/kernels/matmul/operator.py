@@ -10,8 +10,8 @@ from tilewright.kernels.arrays import (
     for_descriptors,
     is_tensor,
     on_cpu,
+    product_precision,
     strides,
-    torch,
 )
 from tilewright.kernels.matmul.activation import activation_gradients
 from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
@@ -19,7 +19,7 @@ from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.product import Sizes, matmul_kernel, sum_parts_kernel
 from tilewright.kernels.operation import operation
 
-__all__ = ["itemsize_of", "matmul_operation", "oriented", "precision_of", "sum_dtype"]
+__all__ = ["itemsize_of", "matmul_operation", "oriented", "sum_dtype"]
 
 _LEAST_CHUNK = 512  # of the inner axis, that a program is worth
 _SUMS = {"float64": "float64", "int8": "int32"}
@@ -33,13 +33,6 @@ def itemsize_of(x: Any) -> int:
 def sum_dtype(x: Any) -> str:
     """Return the name of the type in which products are summed up."""
     return _SUMS.get(dtype_name(x), "float32")
-
-
-def precision_of(x: Any) -> str:
-    """Return how fp32 is multiplied on a GPU: as PyTorch's own products are asked to."""
-    if is_tensor(x) and not on_cpu(x) and dtype_name(x) == "float32":
-        return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    return "ieee"
 
 
 def oriented(x: Any) -> tuple[Any, bool]:
@@ -149,7 +142,7 @@ def _multiply(
         epilogue,
         scale,
         ACTIVATION=activation,
-        PRECISION=precision_of(a),
+        PRECISION=product_precision(a),
         A_TRANSPOSED=is_left_transposed,
         B_TRANSPOSED=is_right_transposed,
         BY_DESCRIPTOR=is_aligned and not on_cpu(a),
