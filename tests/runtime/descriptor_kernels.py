@@ -47,6 +47,19 @@ def move_described(x_ptr, y_ptr, m, n, stride, BLOCK_M: tl.constexpr, BLOCK_N: t
     y.store([row, column], x.load([row, column]))
 
 
+@tw.jit
+def increment_described(x_ptr, y_ptr, heads, n, width, SIDE: tl.constexpr, HEAD: tl.constexpr):
+    """Y = X + 1 by one program; sizes and strides are products, in 32 and in 64 bits."""
+    x = tl.make_tensor_descriptor(
+        x_ptr, [heads * n * 2, width * HEAD], [width * HEAD, 1], [SIDE, SIDE]
+    )
+    stride = width.to(tl.int64) * HEAD
+    y = tl.make_tensor_descriptor(y_ptr, [2 * n * heads, HEAD * width], [stride, 1], [SIDE, SIDE])
+    for step in range(tl.cdiv(2 * heads * n, SIDE)):
+        for place in range(0, width * HEAD, SIDE):
+            y.store([step * SIDE, place], x.load([step * SIDE, place]) + 1)
+
+
 def numbers(shape, dtype, last_stride=16):
     """An array of small numbers whose strides are multiples of 16 elements, and the strides."""
     columns = -(-shape[-1] // last_stride) * last_stride

@@ -5,7 +5,14 @@ import pytest
 
 from tests.kernels.descriptors import matmul_persistent, matmul_persistent_made_in_kernel
 from tests.language.blocks import load_block, store_block
-from tests.runtime.descriptor_kernels import DTYPES, PLACES, move, move_described, numbers
+from tests.runtime.descriptor_kernels import (
+    DTYPES,
+    PLACES,
+    increment_described,
+    move,
+    move_described,
+    numbers,
+)
 from tilewright.errors import LaunchError
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
@@ -120,6 +127,32 @@ def test_matmul_of_descriptors_made_in_the_kernel():
     matmul_persistent_made_in_kernel[8,](a, b, c, m, n, k, stride, HALVES=False, **named)
     expected = (a[:, :k].double() @ b[:, :k].double().T).half()
     torch.testing.assert_close(c[:, :n], expected, rtol=2e-3, atol=2e-3)
+
+
+def test_descriptors_of_products_of_arguments():
+    for heads, n, width in ((3, 7, 5), (2, 33, 4), (3, 7, 5)):
+        x = torch.randn(heads * n * 2, width * 16, device=DEVICE)
+        y = torch.zeros_like(x)
+        kernel = increment_described[1,](x, y, heads, n, width, SIDE=16, HEAD=16)
+        assert torch.equal(y, x + 1)
+    assert "cp.async.bulk.tensor" in kernel.asm["ptx"] or not kernel.code.gpu.target.has_tma
+
+
+@pytest.mark.parametrize("num_warps", [1, 2, 4, 8, 16, 32])
+def test_clusters_of_every_size(num_warps):
+    m, n, k = 200, 144, 160
+    a, b = padded(m, k, torch.float16), padded(n, k, torch.float16)
+    expected = (a.double() @ b.double().T).half()
+    for num_ctas in (1, 2, 4, 8, 16):
+        c = padded(m, n, torch.float16)
+        described = [
+            TensorDescriptor.from_tensor(x, block)
+            for x, block in ((a, [64, 32]), (b, [64, 32]), (c, [64, 64]))
+        ]
+        named = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2, "PROGRAMS": 4}
+        options = {"num_warps": num_warps, "num_ctas": num_ctas}
+        matmul_persistent[4,](*described, m, n, k, **named, HALVES=False, **options)
+        torch.testing.assert_close(c, expected, rtol=2e-3, atol=2e-3)
 
 
 def moved(x, y, described_x, described_y):

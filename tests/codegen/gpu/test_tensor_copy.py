@@ -13,6 +13,7 @@ import tilewright.language as tl
 from benchmarks.systems import TILEWRIGHT, load
 from tests.codegen.gpu import harness
 from tests.codegen.gpu.harness import kernel_of, small_integers
+from tests.runtime.descriptor_kernels import increment_described
 from tilewright.codegen.nvidia.tensor_map import Product
 from tilewright.runtime.tensor_descriptor import TensorDescriptor
 
@@ -168,26 +169,13 @@ def test_descriptors_become_tensor_copies_where_there_are_such():
     assert "cp.async.cg.shared.global" in older.ptx
 
 
-@tw.jit
-def computed_parts_kernel(x_ptr, y_ptr, heads, n, width, SIDE: tl.constexpr, HEAD: tl.constexpr):
-    """Sizes and strides that are products, in 32 and in 64 bits."""
-    x = tl.make_tensor_descriptor(
-        x_ptr, [heads * n * 2, width * HEAD], [width * HEAD, 1], [SIDE, SIDE]
-    )
-    stride = width.to(tl.int64) * HEAD
-    y = tl.make_tensor_descriptor(y_ptr, [2 * n * heads, HEAD * width], [stride, 1], [SIDE, SIDE])
-    for step in range(tl.cdiv(2 * heads * n, SIDE)):
-        for place in range(0, width * HEAD, SIDE):
-            y.store([step * SIDE, place], x.load([step * SIDE, place]) + 1)
-
-
 def test_sizes_and_strides_that_are_products_of_arguments():
     heads, n, width, head = 3, 7, 5, 16
     x = small_integers((heads * n * 2, width * head), np.float32, 0)
     values = [x, np.zeros_like(x), heads, n, width]
-    pairs = harness.run_both(computed_parts_kernel, (1,), values, SIDE=16, HEAD=head)
+    pairs = harness.run_both(increment_described, (1,), values, SIDE=16, HEAD=head)
     np.testing.assert_array_equal(pairs[1][1], x + 1)
-    kernel = kernel_of(computed_parts_kernel, values, SIDE=16, HEAD=head)
+    kernel = kernel_of(increment_described, values, SIDE=16, HEAD=head)
     assert len(kernel.tensor_maps) == 2
     assert kernel.tensor_maps[0].sizes == (Product((2, 3), 2, 32), Product((4,), head, 32))
     assert [m.strides for m in kernel.tensor_maps] == [
