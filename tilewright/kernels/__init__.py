@@ -7,29 +7,43 @@ function on the CPU. Kernels start with a configuration that suits most machines
 """
 
 from tilewright.kernels import images
+from tilewright.kernels.activations import geglu, gelu, relu, silu, swiglu
 from tilewright.kernels.attention import (
     attention,
     decode_attention,
     paged_attention,
     varlen_attention,
 )
+from tilewright.kernels.cross_entropy import cross_entropy
+from tilewright.kernels.dropout import dropout
+from tilewright.kernels.linear_cross_entropy import linear_cross_entropy
 from tilewright.kernels.matmul import grouped_mm, linear, matmul
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from tilewright.kernels.rotary import rotary_embedding
 from tilewright.kernels.softmax import log_softmax, softmax
 
 __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "attention",
+    "cross_entropy",
     "decode_attention",
+    "dropout",
+    "geglu",
+    "gelu",
     "grouped_mm",
     "images",
     "layer_norm",
     "linear",
+    "linear_cross_entropy",
     "log_softmax",
     "matmul",
     "paged_attention",
+    "relu",
     "rms_norm",
+    "rotary_embedding",
+    "silu",
     "softmax",
+    "swiglu",
     "varlen_attention",
 ]

@@ -25,6 +25,7 @@ __all__ = [
     "empty_like",
     "folded",
     "for_descriptors",
+    "is_contiguous",
     "is_tensor",
     "on_cpu",
     "product_precision",
@@ -78,6 +79,11 @@ def strides(x: Any) -> tuple[int, ...]:
 def contiguous(x: Any) -> Any:
     """Return `x`, or a copy of it in row-major order where it is not in that order."""
     return x.contiguous() if is_tensor(x) else np.ascontiguousarray(x)
+
+
+def is_contiguous(x: Any) -> bool:
+    """Whether the elements of `x` lie in row-major order, without gaps."""
+    return bool(x.is_contiguous() if is_tensor(x) else x.flags.c_contiguous)
 
 
 def folded(x: Any, dim: int) -> Any:

@@ -4,7 +4,16 @@ from typing import Any
 
 from tilewright.kernels.arrays import dtype_name, is_tensor
 
-__all__ = ["dimension", "floating", "same_kind", "shaped"]
+__all__ = [
+    "dimension",
+    "even_sized",
+    "floating",
+    "integral",
+    "one_of",
+    "same_dtype",
+    "same_kind",
+    "shaped",
+]
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 
@@ -16,6 +25,13 @@ def floating(**arrays: Any) -> None:
             raise TypeError(
                 f"`{name}` is of {dtype_name(x)}; one of {', '.join(_FLOATING)} is needed"
             )
+
+
+def integral(**arrays: Any) -> None:
+    """Raise `TypeError` unless each array is of int32 or int64; None is left out."""
+    for name, x in arrays.items():
+        if x is not None and dtype_name(x) not in {"int32", "int64"}:
+            raise TypeError(f"`{name}` is of {dtype_name(x)}; int32 or int64 is needed")
 
 
 def dimension(x: Any, dim: int, name: str = "dim") -> int:
@@ -41,3 +57,28 @@ def same_kind(**arrays: Any) -> None:
             raise TypeError(f"`{first}` is a {type(x).__name__}, and `{name}` a {type(y).__name__}")
         if is_tensor(x) and x.device != y.device:
             raise ValueError(f"`{first}` is on {x.device}, and `{name}` on {y.device}")
+
+
+def same_dtype(**arrays: Any) -> None:
+    """Raise `TypeError` unless all arrays have the same dtype; None is left out."""
+    (first, x), *others = ((name, x) for name, x in arrays.items() if x is not None)
+    for name, y in others:
+        if dtype_name(x) != dtype_name(y):
+            raise TypeError(f"`{first}` is of {dtype_name(x)}, and `{name}` of {dtype_name(y)}")
+
+
+def even_sized(**arrays: Any) -> None:
+    """Raise `ValueError` unless the last dimension of each array has an even size."""
+    for name, x in arrays.items():
+        if not x.ndim or x.shape[-1] % 2:
+            raise ValueError(
+                f"`{name}` has the shape {tuple(x.shape)}; the last size has to be even"
+            )
+
+
+def one_of(choices: tuple[str, ...], **values: str) -> None:
+    """Raise `ValueError` unless each value is one of the choices."""
+    for name, value in values.items():
+        if value not in choices:
+            known = ", ".join(map(repr, choices))
+            raise ValueError(f"`{name}` is {value!r}; one of {known} is needed")

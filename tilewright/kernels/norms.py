@@ -7,8 +7,8 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, dtype_name, empty, empty_like, strides
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.arrays import contiguous, empty, empty_like, strides
+from tilewright.kernels.checks import floating, same_dtype, same_kind, shaped
 from tilewright.kernels.norm_gradients import norm_backward
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
@@ -283,8 +283,7 @@ def _allocate_add(
 ) -> Any:
     same_kind(x=x, residual=residual)
     shaped(tuple(x.shape), residual=residual)
-    if residual.dtype != x.dtype:
-        raise TypeError(f"`residual` is of {dtype_name(residual)}, and `x` of {dtype_name(x)}")
+    same_dtype(residual=residual, x=x)
     return empty_like(x), empty_like(x), *_statistics(x, dims, rms)
 
 
