@@ -14,25 +14,32 @@ from tilewright.kernels.attention import (
     paged_attention,
     varlen_attention,
 )
+from tilewright.kernels.channel_norms import batch_norm, group_norm, instance_norm
 from tilewright.kernels.cross_entropy import cross_entropy
 from tilewright.kernels.dropout import dropout
+from tilewright.kernels.embedding import embedding
 from tilewright.kernels.linear_cross_entropy import linear_cross_entropy
 from tilewright.kernels.matmul import grouped_mm, linear, matmul
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.kernels.rotary import rotary_embedding
+from tilewright.kernels.segments import segment_reduce
 from tilewright.kernels.softmax import log_softmax, softmax
 
 __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "attention",
+    "batch_norm",
     "cross_entropy",
     "decode_attention",
     "dropout",
+    "embedding",
     "geglu",
     "gelu",
+    "group_norm",
     "grouped_mm",
     "images",
+    "instance_norm",
     "layer_norm",
     "linear",
     "linear_cross_entropy",
@@ -42,6 +49,7 @@ __all__ = [
     "relu",
     "rms_norm",
     "rotary_embedding",
+    "segment_reduce",
     "silu",
     "softmax",
     "swiglu",

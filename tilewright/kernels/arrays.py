@@ -18,11 +18,13 @@ except ModuleNotFoundError:
 __all__ = [
     "address",
     "contiguous",
+    "converted",
     "descriptor_strides",
     "dtype_name",
     "dtype_named",
     "empty",
     "empty_like",
+    "expanded",
     "folded",
     "for_descriptors",
     "is_contiguous",
@@ -79,6 +81,16 @@ def strides(x: Any) -> tuple[int, ...]:
 def contiguous(x: Any) -> Any:
     """Return `x`, or a copy of it in row-major order where it is not in that order."""
     return x.contiguous() if is_tensor(x) else np.ascontiguousarray(x)
+
+
+def converted(x: Any, dtype: str) -> Any:
+    """Return `x` in the dtype of that name."""
+    return x.to(dtype_named(dtype, x)) if is_tensor(x) else x.astype(dtype_named(dtype, x))
+
+
+def expanded(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return `x` repeated up to a shape, in row-major order."""
+    return contiguous((torch if is_tensor(x) else np).broadcast_to(x, shape))
 
 
 def is_contiguous(x: Any) -> bool:

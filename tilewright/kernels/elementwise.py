@@ -12,7 +12,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, is_contiguous, on_cpu, strides
 
-__all__ = ["element_block", "element_configs", "grid", "lines", "place", "row_stride"]
+__all__ = ["element_block", "element_configs", "grid", "is_nan", "lines", "place", "row_stride"]
 
 element_configs = [
     tw.Config({"BLOCK": block}, num_warps=warps)
@@ -59,3 +59,9 @@ def place(columns, BLOCK: tl.constexpr):
     row = tl.program_id(0) // parts
     column = (tl.program_id(0) % parts).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return row.to(tl.int64), column
+
+
+@tw.jit
+def is_nan(x):
+    """Whether elements are NaN."""
+    return x != x  # noqa: PLR0124 - only NaN differs from itself

@@ -1,0 +1,345 @@
+"""Group, instance and batch norm, forward and backward."""
+
+import math
+from typing import Any
+
+import tilewright as tw
+from tilewright.kernels.arrays import (
+    converted,
+    empty,
+    empty_like,
+    expanded,
+    strides,
+)
+from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.operation import operation
+from tilewright.kernels.planes import (
+    plane_gradient_kernel,
+    plane_norm_kernel,
+    plane_products_kernel,
+    plane_statistics_kernel,
+)
+from tilewright.kernels.rows import accumulator_name, row_blocks
+
+__all__ = ["batch_norm", "group_norm", "instance_norm"]
+
+_MOST_COLUMNS = 4096  # of a plane that a program treats element by element
+
+
+def group_norm(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias over groups; differentiable.
+
+    Args:
+        x: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
+            Sums are in fp32 (fp64).
+        num_groups: The channels of a sample are so many groups with a mean and variance each.
+        weight: Array of shape (channels,), or None for ones.
+        bias: Array of shape (channels,), or None for zeros.
+        eps: Added to the variance.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Source: Wu and He, "Group Normalization", 2018.
+
+    >>> import numpy as np
+    >>> group_norm(np.array([[1.0, 3.0, 5.0, 9.0]]), 2, eps=0.0)
+    array([[-1.,  1., -1.,  1.]])
+    """
+    _check(x, weight=weight, bias=bias)
+    if num_groups < 1 or x.shape[1] % num_groups:
+        raise ValueError(
+            f"`num_groups` is {num_groups}, and `x` has {x.shape[1]} channels, which are not so"
+            " many equal groups"
+        )
+    return _channel_norm(x, weight, bias, num_groups, eps)[0]
+
+
+def instance_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias of each channel; differentiable.
+
+    Args:
+        x: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
+            Sums are in fp32 (fp64).
+        running_mean: Array of shape (channels,) or None, moved towards the mean in place.
+        running_var: Array of shape (channels,) or None, moved towards the variance in place.
+        weight: Array of shape (channels,), or None for ones.
+        bias: Array of shape (channels,), or None for zeros.
+        use_input_stats: Whether mean and variance are those of each sample; else the running ones.
+        momentum: How far the running ones move, from 0 to 1.
+        eps: Added to the variance.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Source: Ulyanov et al., "Instance Normalization: The Missing Ingredient", 2016.
+
+    >>> import numpy as np
+    >>> instance_norm(np.array([[[1.0, 3.0], [5.0, 9.0]]]), eps=0.0)
+    array([[[-1.,  1.],
+            [-1.,  1.]]])
+    """
+    _check(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    if not use_input_stats:
+        return _with_running(x, running_mean, running_var, weight, bias, eps)
+    y, mean, rstd = _channel_norm(x, weight, bias, x.shape[1], eps)
+    if running_mean is not None:
+        count = math.prod(x.shape[2:])
+        _move(running_mean, running_var, mean.mean(0), (rstd**-2 - eps).mean(0), count, momentum)
+    return y
+
+
+def batch_norm(
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias of each channel; differentiable.
+
+    Args:
+        x: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
+            Sums are in fp32 (fp64).
+        running_mean: Array of shape (channels,); in training moved towards the mean in place, if
+            it is not None.
+        running_var: Array of shape (channels,), in the same way.
+        weight: Array of shape (channels,), or None for ones.
+        bias: Array of shape (channels,), or None for zeros.
+        training: Whether mean and variance are those of all samples; else the running ones.
+        momentum: How far the running ones move, from 0 to 1.
+        eps: Added to the variance.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Source: Ioffe and Szegedy, "Batch Normalization", 2015.
+
+    >>> import numpy as np
+    >>> batch_norm(np.array([[1.0, 5.0], [3.0, 9.0]]), None, None, training=True, eps=0.0)
+    array([[-1., -1.],
+           [ 1.,  1.]])
+    """
+    _check(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    if not training:
+        return _with_running(x, running_mean, running_var, weight, bias, eps)
+    y, mean, rstd = _channel_norm(x, weight, bias, 0, eps)
+    if running_mean is not None:
+        count = math.prod(x.shape) // max(x.shape[1], 1)
+        _move(running_mean, running_var, mean, rstd**-2 - eps, count, momentum)
+    return y
+
+
+def _check(x: Any, **parameters: Any) -> None:
+    if x.ndim < 2:
+        raise ValueError(f"`x` has the shape {tuple(x.shape)}; (samples, channels, ...) is needed")
+    floating(x=x, **parameters)
+    same_kind(x=x, **parameters)
+    shaped((x.shape[1],), **parameters)
+
+
+def _with_running(
+    x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: float
+) -> Any:
+    if running_mean is None or running_var is None:
+        raise ValueError("`running_mean` and `running_var` are needed beside training")
+    return _channel_norm_with(x, running_mean, running_var, weight, bias, eps)
+
+
+def _move(
+    running_mean: Any, running_var: Any, mean: Any, variance: Any, count: int, momentum: float
+) -> None:
+    """Move running statistics, the variance with Bessel's correction, outside of gradients."""
+    if hasattr(mean, "detach"):
+        mean, variance = mean.detach(), variance.detach()
+    running_mean[...] = running_mean * (1 - momentum) + mean * momentum
+    variance = variance * (count / max(count - 1, 1))
+    running_var[...] = running_var * (1 - momentum) + variance * momentum
+
+
+# ---- operations: planes are (samples, groups, channels of a group) ----------------------------
+
+
+def _planes(x: Any, groups: int) -> tuple[tuple[int, int, int], int]:
+    """Return how planes stand, and the axis over which they belong together: 0 for a batch."""
+    samples, channels = x.shape[:2]
+    return (samples, groups or channels, channels // max(groups or channels, 1)), 2 * bool(groups)
+
+
+def _folded(x: Any) -> Any:
+    return x.reshape((x.shape[0], x.shape[1], math.prod(x.shape[2:])))
+
+
+def _launch(kernel: Any, arrays: tuple[Any, ...], outputs: tuple[Any, ...], *, parts: bool) -> None:
+    """Launch a kernel on the planes of folded arrays and what stands between in `outputs`."""
+    samples, channels, inside = arrays[0].shape
+    rows, block = row_blocks(arrays[0], samples * channels, min(inside, _MOST_COLUMNS))
+    grid = (tw.cdiv(samples * channels, rows), tw.cdiv(inside, block) if parts else 1)
+    layout = [stride for array in arrays for stride in strides(array)]
+    kernel[grid](
+        *arrays, *outputs, samples * channels, inside, channels, *layout, ROWS=rows, BLOCK=block
+    )
+
+
+def _number(x: Any, like: Any, shape: tuple[int, ...]) -> Any:
+    """Return numbers in the type of sums, in a shape that broadcasts to planes; None stays."""
+    return None if x is None else converted(x, accumulator_name(like)).reshape(shape)
+
+
+def _normalize(
+    y: Any, x: Any, mean: Any, rstd: Any, weight: Any, bias: Any, planes: tuple[int, int, int]
+) -> None:
+    of_channel = (1, *planes[1:])
+    factor = rstd if weight is None else rstd * _number(weight, x, of_channel)
+    term = 0 * rstd if bias is None else _number(bias, x, of_channel)
+    numbers = tuple(expanded(number, planes) for number in (mean, factor, term))
+    _launch(plane_norm_kernel, (x,), (*numbers, y), parts=True)
+
+
+def _allocate(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
+    shape = (x.shape[0], groups) if groups else (x.shape[1],)
+    dtype = accumulator_name(x)
+    return empty_like(x), empty(shape, x, dtype), empty(shape, x, dtype)
+
+
+@operation(
+    "channel_norm(Tensor x, Tensor? weight, Tensor? bias, SymInt groups, float eps)"
+    " -> (Tensor, Tensor, Tensor)",
+    allocate=_allocate,
+    autocast="float32",
+)
+def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps: float) -> None:
+    """Each sample's channels are so many groups; or, for 0, a channel is one of all samples."""
+    y, mean, rstd = outputs
+    if math.prod(x.shape) == 0:
+        mean[...] = 0
+        rstd[...] = float("nan")
+        return
+    planes, axis = _planes(x, groups)
+    x = _folded(x)
+    own_mean, squares = (empty(planes, x, accumulator_name(x)) for _ in range(2))
+    _launch(plane_statistics_kernel, (x,), (own_mean, squares), parts=False)
+    inside = x.shape[2]
+    center = own_mean.mean(axis, keepdims=True)
+    spread = (squares + inside * (own_mean - center) ** 2).sum(axis, keepdims=True)
+    scale = (spread / (inside * planes[axis]) + eps) ** -0.5
+    mean[...] = center.reshape(tuple(mean.shape))
+    rstd[...] = scale.reshape(tuple(rstd.shape))
+    _normalize(y, x, center, scale, weight, bias, planes)
+
+
+def _allocate_with(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return empty_like(x)
+
+
+@operation(
+    "channel_norm_with(Tensor x, Tensor mean, Tensor var, Tensor? weight, Tensor? bias, float eps)"
+    " -> Tensor",
+    allocate=_allocate_with,
+)
+def _channel_norm_with(
+    y: Any, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
+) -> None:
+    """The norm with statistics that are given."""
+    if math.prod(x.shape) == 0:
+        return
+    planes, _ = _planes(x, 0)
+    rstd = (_number(var, x, (1, *planes[1:])) + eps) ** -0.5
+    _normalize(y, _folded(x), _number(mean, x, (1, *planes[1:])), rstd, weight, bias, planes)
+
+
+def _allocate_backward(
+    dy: Any, x: Any, weight: Any, mean: Any, rstd: Any, groups: int, is_given: bool
+) -> Any:
+    parameter = x if weight is None else weight
+    return empty_like(x), empty((x.shape[1],), parameter), empty((x.shape[1],), parameter)
+
+
+@operation(
+    "channel_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor mean, Tensor rstd,"
+    " SymInt groups, bool is_given) -> (Tensor, Tensor, Tensor)",
+    allocate=_allocate_backward,
+)
+def _channel_norm_backward(
+    outputs: Any,
+    dy: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    rstd: Any,
+    groups: int,
+    is_given: bool,
+) -> None:
+    dx, dweight, dbias = outputs
+    if math.prod(x.shape) == 0:
+        dweight.zero_()
+        dbias.zero_()
+        return
+    planes, axis = _planes(x, groups)
+    of_group = (planes[0] if groups else 1, planes[1], 1)
+    x, dy = _folded(x), _folded(dy)
+    mean, rstd = _number(mean, x, of_group), _number(rstd, x, of_group)
+    sums, products = (empty(planes, x, accumulator_name(x)) for _ in range(2))
+    center = expanded(mean, planes)
+    _launch(plane_products_kernel, (x, dy), (center, sums, products), parts=False)
+    products *= rstd
+    dweight[...] = products.sum(0).reshape(-1)
+    dbias[...] = sums.sum(0).reshape(-1)
+    scale = 1 if weight is None else _number(weight, x, (1, *planes[1:]))
+    count = math.inf if is_given else x.shape[2] * planes[axis]
+    along = (products * scale).sum(axis, keepdims=True) / count
+    level = (sums * scale).sum(axis, keepdims=True) / count
+    numbers = (rstd * scale, -(rstd**2) * along, -rstd * level)
+    numbers = tuple(expanded(number, planes) for number in numbers)
+    _launch(plane_gradient_kernel, (x, dy), (center, *numbers, dx), parts=True)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, weight, _, ctx.groups, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, weight, *output[1:])
+
+
+def _backward(ctx: Any, dy: Any, *_: Any) -> tuple[Any, ...]:
+    if dy is None:
+        return (None,) * 5
+    gradients = _channel_norm_backward(dy, *ctx.saved_tensors, ctx.groups, False)
+    return *_wanted(gradients, ctx.needs_input_grad[:3]), None, None
+
+
+def _wanted(gradients: tuple[Any, ...], needed: tuple[bool, ...]) -> list[Any]:
+    return [d if is_needed else None for d, is_needed in zip(gradients, needed, strict=True)]
+
+
+_channel_norm.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _setup_context_with(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, mean, var, weight, _, ctx.eps = inputs
+    ctx.save_for_backward(x, weight, mean, var)
+
+
+def _backward_with(ctx: Any, dy: Any) -> tuple[Any, ...]:
+    x, weight, mean, var = ctx.saved_tensors
+    rstd = (converted(var, accumulator_name(x)) + ctx.eps) ** -0.5
+    gradients = _channel_norm_backward(dy, x, weight, mean, rstd, 0, True)
+    needed = [ctx.needs_input_grad[place] for place in (0, 3, 4)]
+    dx, dweight, dbias = _wanted(gradients, tuple(needed))
+    return dx, None, None, dweight, dbias, None
+
+
+_channel_norm_with.register_autograd(_backward_with, setup_context=_setup_context_with)

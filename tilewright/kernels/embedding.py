@@ -1,0 +1,124 @@
+"""Embedding: rows of a table; its gradient adds up in the same order each time."""
+
+import math
+from typing import Any
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.arrays import contiguous, empty, strides, torch
+from tilewright.kernels.checks import floating, integral, same_kind
+from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import row_blocks, row_configs, row_warps
+from tilewright.kernels.segments import reduce_segments
+
+__all__ = ["embedding"]
+
+
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
+    """Return the rows `weight[input]`; differentiable, and the gradient is the same each time.
+
+    Args:
+        input: Numbers of rows, int32 or int64 of any shape and strides. What is no row gives NaN.
+        weight: Table of shape (rows, size), of fp16, bf16, fp32 or fp64 and any strides.
+        padding_idx: A row that gets no gradient, counted from the end if negative.
+
+    Returns:
+        An array of shape (*input.shape, size) and the dtype of `weight`.
+
+    >>> import numpy as np
+    >>> embedding(np.array([2, 0]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    array([[4., 5.],
+           [0., 1.]])
+    """
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise IndexError(f"`padding_idx` is {padding_idx}, and the table has {rows} rows")
+    return _embedding(input, weight, -1 if padding_idx is None else padding_idx % rows)
+
+
+@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+@tw.jit
+def embedding_kernel(
+    index_ptr,
+    weight_ptr,
+    out_ptr,
+    rows,
+    columns,
+    table_rows,
+    weight_row_stride,
+    weight_column_stride,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Copy a block of `ROWS` rows of the table."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    is_row = row < rows
+    index = tl.load(index_ptr + row, is_row, 0).to(tl.int64)
+    is_known = is_row & (index >= 0) & (index < table_rows)
+    at = index[:, None] * weight_row_stride + column * weight_column_stride
+    mask = column < columns
+    x = tl.load(weight_ptr + at, is_known[:, None] & mask, float("nan"))
+    tl.store(out_ptr + row.to(tl.int64)[:, None] * columns + column, x, is_row[:, None] & mask)
+
+
+def _allocate(index: Any, weight: Any, padding_idx: int) -> Any:
+    integral(input=index)
+    floating(weight=weight)
+    same_kind(input=index, weight=weight)
+    if weight.ndim != 2:
+        raise ValueError(f"`weight` has the shape {tuple(weight.shape)}; a matrix is needed")
+    return empty((*index.shape, weight.shape[1]), weight)
+
+
+@operation("embedding(Tensor index, Tensor weight, int padding_idx) -> Tensor", allocate=_allocate)
+def _embedding(out: Any, index: Any, weight: Any, padding_idx: int) -> None:
+    rows, (table_rows, columns) = math.prod(index.shape), weight.shape
+    if rows * columns == 0:
+        return
+    per_program, block = row_blocks(weight, rows, columns)
+    embedding_kernel[(tw.cdiv(rows, per_program), tw.cdiv(columns, block))](
+        contiguous(index),
+        weight,
+        out,
+        rows,
+        columns,
+        table_rows,
+        *strides(weight),
+        ROWS=per_program,
+        BLOCK=block,
+    )
+
+
+def _allocate_backward(dy: Any, index: Any, table_rows: int, padding_idx: int) -> Any:
+    return empty((table_rows, dy.shape[-1]), dy)
+
+
+@operation(
+    "embedding_backward(Tensor dy, Tensor index, SymInt table_rows, int padding_idx) -> Tensor",
+    allocate=_allocate_backward,
+)
+def _embedding_backward(
+    dweight: Any, dy: Any, index: Any, table_rows: int, padding_idx: int
+) -> None:
+    # The places of each row of the table stand together once they are sorted, in their order.
+    ordered, order = torch.sort(index.reshape(-1), stable=True)
+    numbers = torch.arange(table_rows + 1, device=index.device, dtype=index.dtype)
+    offsets = torch.searchsorted(ordered, numbers)
+    dy = dy.reshape((order.shape[0], dy.shape[-1]))
+    reduce_segments(dy, order, offsets, dweight, "sum")
+    if padding_idx >= 0:
+        dweight[padding_idx] = 0
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    index, weight, ctx.padding_idx = inputs
+    ctx.table_rows = weight.shape[0]
+    ctx.save_for_backward(index)
+
+
+def _backward(ctx: Any, dy: Any) -> tuple[Any, ...]:
+    return None, _embedding_backward(dy, *ctx.saved_tensors, ctx.table_rows, ctx.padding_idx), None
+
+
+_embedding.register_autograd(_backward, setup_context=_setup_context)
