@@ -1,6 +1,6 @@
 """What `benchmarks/library.py` measures, a file for each family of operations."""
 
-from benchmarks.library_rows import attention, images, matmul, norms, softmax
+from benchmarks.library_rows import attention, images, layers, matmul, norms, softmax
 from benchmarks.library_rows.row import LibraryRow
 
 __all__ = ["LibraryRow", "all_rows"]
@@ -11,6 +11,7 @@ def all_rows(device: str) -> list[LibraryRow]:
     families = (
         softmax,
         norms,
+        layers,
         images,
         attention,
         matmul,

@@ -21,14 +21,30 @@ from tilewright.kernels.embedding import embedding
 from tilewright.kernels.linear_cross_entropy import linear_cross_entropy
 from tilewright.kernels.matmul import grouped_mm, linear, matmul
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from tilewright.kernels.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 from tilewright.kernels.rotary import rotary_embedding
 from tilewright.kernels.segments import segment_reduce
 from tilewright.kernels.softmax import log_softmax, softmax
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
     "add_layer_norm",
     "add_rms_norm",
     "attention",
+    "avg_pool1d",
+    "avg_pool2d",
     "batch_norm",
     "cross_entropy",
     "decode_attention",
@@ -45,6 +61,8 @@ __all__ = [
     "linear_cross_entropy",
     "log_softmax",
     "matmul",
+    "max_pool1d",
+    "max_pool2d",
     "paged_attention",
     "relu",
     "rms_norm",

@@ -25,6 +25,23 @@ def class_weights(weight_ptr, at, mask, DTYPE: tl.constexpr):
     return tl.load(weight_ptr + at, mask, 0.0).to(DTYPE)
 
 
+@tw.jit
+def longer_sum(x, highest, total):
+    """Add the exponentials of more elements of rows to a total, relative to the highest of all."""
+    before = highest
+    highest = tl.maximum(highest, tl.max(x, axis=1))
+    highest = tl.where(highest == -float("inf"), 0.0, highest)
+    return highest, total * tl.exp(before - highest) + tl.sum(tl.exp(x - highest[:, None]), axis=1)
+
+
+@tw.jit
+def log_of_sum(x, y):
+    """Return log(exp(x) + exp(y))."""
+    most = tl.maximum(x, y)
+    total = tl.exp(x - most) + tl.exp(y - most)
+    return tl.where(most == -float("inf"), most, most + tl.log(total))
+
+
 @tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
 @tw.jit
 def cross_entropy_kernel(
@@ -66,10 +83,7 @@ def cross_entropy_kernel(
         is_column = column < columns
         mask = is_row[:, None] & is_column
         x = tl.load(x_row[:, None] + column * x_column_stride, mask, -float("inf")).to(DTYPE)
-        before = highest
-        highest = tl.maximum(highest, tl.max(x, axis=1))
-        highest = tl.where(highest == -float("inf"), 0.0, highest)
-        total = total * tl.exp(before - highest) + tl.sum(tl.exp(x - highest[:, None]), axis=1)
+        highest, total = longer_sum(x, highest, total)
         if SMOOTHING > 0:
             weight = class_weights(weight_ptr, first_class + column, is_column, DTYPE)
             smooth += tl.sum(tl.where(mask, x * weight, 0.0), axis=1)
@@ -77,15 +91,10 @@ def cross_entropy_kernel(
     lse = highest + tl.log(total)
     state_row = state_ptr + row
     if not FIRST:
-        old = tl.load(state_row, is_row, 0.0)
-        most = tl.maximum(old, lse)
-        lse = tl.where(
-            most == -float("inf"), most, most + tl.log(tl.exp(old - most) + tl.exp(lse - most))
-        )
+        lse = log_of_sum(tl.load(state_row, is_row, 0.0), lse)
         picked += tl.load(state_row + rows, is_row, 0.0)
-        if SMOOTHING > 0:
-            smooth += tl.load(state_row + 2 * rows, is_row, 0.0)
-            weights += tl.load(state_row + 3 * rows, is_row, 0.0)
+        smooth += tl.load(state_row + 2 * rows, is_row, 0.0)
+        weights += tl.load(state_row + 3 * rows, is_row, 0.0)
     tl.store(state_row, lse, is_row)
     tl.store(state_row + 3 * rows, weights, is_row)
     if not LAST:

@@ -160,11 +160,11 @@ def _epsilon(x: Any, eps: float | None) -> float:
 
 
 @tw.jit
-def row_elements(x_ptrs, residual_ptrs, mask, DTYPE: tl.constexpr):
+def row_elements(x_ptrs, residual_ptr, residual_at, mask, DTYPE: tl.constexpr):
     """Return elements of rows, or of sums, rounded to the type of the rows."""
     x = tl.load(x_ptrs, mask, 0.0)
-    if residual_ptrs is not None:
-        total = x.to(DTYPE) + tl.load(residual_ptrs, mask, 0.0).to(DTYPE)
+    if residual_ptr is not None:
+        total = x.to(DTYPE) + tl.load(residual_ptr + residual_at, mask, 0.0).to(DTYPE)
         x = total.to(x.dtype)
     return x.to(DTYPE)
 
@@ -209,15 +209,14 @@ def normalize_kernel(
     column = tl.arange(0, BLOCK)[None, :]
     x_ptrs = x_ptr + row[:, None] * x_row_stride
     out = row[:, None] * columns
-    if residual_ptr is not None:
-        residual_ptr += row[:, None] * residual_row_stride
+    residual_row = row[:, None] * residual_row_stride
     mean = tl.zeros((ROWS,), DTYPE)
     squares = tl.zeros((ROWS,), DTYPE)
     for first in range(0, columns, BLOCK):
         at = first + column
         mask = is_row[:, None] & (at < columns)
-        residual_ptrs = None if residual_ptr is None else residual_ptr + at * residual_column_stride
-        x = row_elements(x_ptrs + at * x_column_stride, residual_ptrs, mask, DTYPE)
+        residual_at = residual_row + at * residual_column_stride
+        x = row_elements(x_ptrs + at * x_column_stride, residual_ptr, residual_at, mask, DTYPE)
         if sum_ptr is not None:
             tl.store(sum_ptr + out + at, x, mask)
         if RMS:
@@ -245,10 +244,8 @@ def normalize_kernel(
         for first in range(0, columns, BLOCK):
             at = first + column
             mask = is_row[:, None] & (at < columns)
-            residual_ptrs = (
-                None if residual_ptr is None else residual_ptr + at * residual_column_stride
-            )
-            x = row_elements(x_ptrs + at * x_column_stride, residual_ptrs, mask, DTYPE)
+            residual_at = residual_row + at * residual_column_stride
+            x = row_elements(x_ptrs + at * x_column_stride, residual_ptr, residual_at, mask, DTYPE)
             normal = (x - mean[:, None]) * rstd[:, None]
             y = scaled(normal, weight_ptr, bias_ptr, at, at < columns, DTYPE)
             tl.store(y_ptr + out + at, y, mask)

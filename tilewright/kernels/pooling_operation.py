@@ -1,0 +1,233 @@
+"""The operation behind all pooling: one or two dimensions, the largest or the mean."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright as tw
+from tilewright.kernels.arrays import contiguous, empty, on_cpu, strides
+from tilewright.kernels.checks import floating
+from tilewright.kernels.operation import operation
+from tilewright.kernels.pooling_kernels import pool_backward_kernel, pool_kernel
+
+__all__ = ["Windows", "adaptive", "pooled"]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How windows lie over the last `dims` dimensions; each number is an integer or `dims` such."""
+
+    dims: int
+    kernel_size: Any
+    stride: Any
+    padding: Any
+    dilation: Any
+    ceil_mode: bool
+
+    def numbers(self) -> list[list[int]]:
+        """Return size, stride, padding and dilation, as two numbers each."""
+        stride = self.kernel_size if self.stride is None else self.stride
+        given = {
+            "kernel_size": (self.kernel_size, 1),
+            "stride": (stride, 1),
+            "padding": (self.padding, 0),
+            "dilation": (self.dilation, 1),
+        }
+        numbers = [pair(name, value, self.dims, least) for name, (value, least) in given.items()]
+        for size, padding in zip(numbers[0], numbers[2], strict=True):
+            if 2 * padding > size:
+                raise ValueError(f"`padding` is {padding}, more than half of a window of {size}")
+        return numbers
+
+    def outputs(self, size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+        """Return the number of windows along a dimension."""
+        room = size + 2 * padding - dilation * (kernel - 1) - 1
+        count = (room + (stride - 1 if self.ceil_mode else 0)) // stride + 1
+        # The last window has to start within the input or the padding before it.
+        return count - (self.ceil_mode and (count - 1) * stride >= size + padding)
+
+
+def pair(name: str, value: Any, dims: int, least: int) -> list[int]:
+    """Return a number for each of two dimensions, of which the first is empty in one."""
+    numbers = [value] * dims if isinstance(value, int) else list(value)
+    if len(numbers) != dims or any(number < least for number in numbers):
+        raise ValueError(f"`{name}` is {value}; {dims} of at least {least} needed")
+    neutral = 0 if least == 0 else 1
+    return [neutral] * (2 - dims) + numbers
+
+
+def pooled(
+    x: Any, windows: Windows, is_max: bool, include_pad: bool, divisor: int
+) -> tuple[Any, Any]:
+    """Return the results of windows, and of the largest elements where they are."""
+    image = _image(x, windows.dims)
+    numbers = windows.numbers()
+    out_size = [
+        windows.outputs(size, *of) for size, *of in zip(image.shape[-2:], *numbers, strict=True)
+    ]
+    if min(out_size) < 1:
+        raise ValueError(f"`x` has the shape {tuple(x.shape)}, which is less than a window")
+    results = _pool(image, out_size, *numbers, False, is_max, include_pad, divisor)
+    return _without_image(results, windows.dims, is_max)
+
+
+def adaptive(x: Any, output_size: Any, dims: int, is_max: bool) -> tuple[Any, Any]:
+    """Return the results of so many parts, and of the largest elements where they are."""
+    image = _image(x, dims)
+    wanted = (
+        [output_size] * dims if output_size is None or isinstance(output_size, int) else output_size
+    )
+    sizes = image.shape[-2:]
+    wanted = [
+        size if want is None else want for size, want in zip(sizes[2 - dims :], wanted, strict=True)
+    ]
+    out_size = pair("output_size", wanted, dims, 0)
+    if dims == 1:
+        out_size[0] = 1
+    largest = [size // max(out, 1) + 2 for size, out in zip(sizes, out_size, strict=True)]
+    results = _pool(image, out_size, largest, [1, 1], [0, 0], [1, 1], True, is_max, False, 0)
+    return _without_image(results, dims, is_max)
+
+
+def _image(x: Any, dims: int) -> Any:
+    if x.ndim < dims + 1:
+        raise ValueError(f"`x` has {x.ndim} dimensions; {dims + 1} at least are needed")
+    return x[..., None, :] if dims == 1 else x
+
+
+def _without_image(results: tuple[Any, Any], dims: int, is_max: bool) -> tuple[Any, Any]:
+    y, index = results
+    if dims == 2:
+        return y, index
+    return y[..., 0, :], index[..., 0, :] if is_max else index
+
+
+def _allocate(
+    x: Any,
+    out_size: list[int],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    is_adaptive: bool,
+    is_max: bool,
+    include_pad: bool,
+    divisor: int,
+) -> Any:
+    floating(x=x)
+    shape = (*x.shape[:-2], *out_size)
+    return empty(shape, x), empty(shape if is_max else (0,), x, "int32")
+
+
+_NUMBERS = (
+    "SymInt[] out_size, SymInt[] kernel, SymInt[] stride, SymInt[] padding, SymInt[] dilation,"
+    " bool is_adaptive, bool is_max, bool include_pad, SymInt divisor"
+)
+
+
+@operation(f"pool(Tensor x, {_NUMBERS}) -> (Tensor, Tensor)", allocate=_allocate)
+def _pool(
+    results: tuple[Any, Any],
+    x: Any,
+    out_size: list[int],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    is_adaptive: bool,
+    is_max: bool,
+    include_pad: bool,
+    divisor: int,
+) -> None:
+    y, index = results
+    outputs = math.prod(y.shape)
+    if outputs == 0:
+        return
+    planes = x.reshape((math.prod(x.shape[:-2]), *x.shape[-2:]))
+    block = _block(x)
+    pool_kernel[(tw.cdiv(outputs, block),)](
+        planes,
+        y,
+        index if is_max else None,
+        outputs,
+        *planes.shape[1:],
+        *out_size,
+        *strides(planes),
+        *kernel,
+        *stride,
+        *padding,
+        *dilation,
+        divisor,
+        INCLUDE_PAD=include_pad,
+        ADAPTIVE=is_adaptive,
+        BLOCK=block,
+    )
+
+
+def _block(x: Any) -> int:
+    return 1024 if on_cpu(x) else 512
+
+
+def _allocate_backward(dy: Any, index: Any, size: list[int], *_: Any) -> Any:
+    return empty((*dy.shape[:-2], *size), dy)
+
+
+@operation(
+    f"pool_backward(Tensor dy, Tensor index, SymInt[] size, {_NUMBERS}) -> Tensor",
+    allocate=_allocate_backward,
+)
+def _pool_backward(
+    dx: Any,
+    dy: Any,
+    index: Any,
+    size: list[int],
+    out_size: list[int],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    is_adaptive: bool,
+    is_max: bool,
+    include_pad: bool,
+    divisor: int,
+) -> None:
+    inputs = math.prod(dx.shape)
+    if inputs == 0:
+        return
+    taps = kernel
+    if is_adaptive:  # parts that may have an element
+        taps = [out // have + 2 for out, have in zip(out_size, size, strict=True)]
+    block = _block(dx)
+    pool_backward_kernel[(tw.cdiv(inputs, block),)](
+        contiguous(dy),
+        index if is_max else None,
+        dx,
+        inputs,
+        *size,
+        *out_size,
+        *taps,
+        *kernel,
+        *stride,
+        *padding,
+        *dilation,
+        divisor,
+        INCLUDE_PAD=include_pad,
+        ADAPTIVE=is_adaptive,
+        BLOCK=block,
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, *ctx.numbers = inputs
+    ctx.size = list(x.shape[-2:])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1])
+
+
+def _backward(ctx: Any, dy: Any, _: Any) -> tuple[Any, ...]:
+    (index,) = ctx.saved_tensors
+    dx = None if dy is None else _pool_backward(dy, index, ctx.size, *ctx.numbers)
+    return dx, *(None for _ in ctx.numbers)
+
+
+_pool.register_autograd(_backward, setup_context=_setup_context)
