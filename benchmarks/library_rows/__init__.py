@@ -1,6 +1,6 @@
 """What `benchmarks/library.py` measures, a file for each family of operations."""
 
-from benchmarks.library_rows import attention, images, layers, matmul, norms, softmax
+from benchmarks.library_rows import attention, images, layers, matmul, norms, quantized, softmax
 from benchmarks.library_rows.row import LibraryRow
 
 __all__ = ["LibraryRow", "all_rows"]
@@ -15,5 +15,6 @@ def all_rows(device: str) -> list[LibraryRow]:
         images,
         attention,
         matmul,
+        quantized,
     )
     return [row for family in families for row in family.rows(device)]

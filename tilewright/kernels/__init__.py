@@ -19,7 +19,16 @@ from tilewright.kernels.cross_entropy import cross_entropy
 from tilewright.kernels.dropout import dropout
 from tilewright.kernels.embedding import embedding
 from tilewright.kernels.linear_cross_entropy import linear_cross_entropy
-from tilewright.kernels.matmul import grouped_mm, linear, matmul
+from tilewright.kernels.matmul import (
+    dequantize_weight,
+    grouped_mm,
+    linear,
+    matmul,
+    quantize_rows,
+    quantize_weight,
+    quantized_linear,
+    scaled_mm,
+)
 from tilewright.kernels.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.kernels.pooling import (
     adaptive_avg_pool1d,
@@ -48,6 +57,7 @@ __all__ = [
     "batch_norm",
     "cross_entropy",
     "decode_attention",
+    "dequantize_weight",
     "dropout",
     "embedding",
     "geglu",
@@ -64,9 +74,13 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "paged_attention",
+    "quantize_rows",
+    "quantize_weight",
+    "quantized_linear",
     "relu",
     "rms_norm",
     "rotary_embedding",
+    "scaled_mm",
     "segment_reduce",
     "silu",
     "softmax",

@@ -2,5 +2,20 @@
 
 from tilewright.kernels.matmul.dense import linear, matmul
 from tilewright.kernels.matmul.grouped import grouped_mm
+from tilewright.kernels.matmul.scaled import quantize_rows, scaled_mm
+from tilewright.kernels.matmul.weight_only import (
+    dequantize_weight,
+    quantize_weight,
+    quantized_linear,
+)
 
-__all__ = ["grouped_mm", "linear", "matmul"]
+__all__ = [
+    "dequantize_weight",
+    "grouped_mm",
+    "linear",
+    "matmul",
+    "quantize_rows",
+    "quantize_weight",
+    "quantized_linear",
+    "scaled_mm",
+]

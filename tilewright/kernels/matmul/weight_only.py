@@ -1,0 +1,257 @@
+"""Products with weights of four bits, two in a byte, and a scale for each group along a row."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from tilewright.kernels.arrays import contiguous, dtype_name, empty, is_tensor, on_cpu, torch
+from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
+from tilewright.kernels.matmul.epilogue import Epilogue
+from tilewright.kernels.matmul.operator import matmul_operation, sum_dtype
+from tilewright.kernels.matmul.product import Sizes, sum_parts_kernel
+from tilewright.kernels.matmul.weight_only_kernels import (
+    NF4,
+    dequantize_kernel,
+    quantize_kernel,
+    weight_only_kernel,
+)
+from tilewright.kernels.operation import operation, under_autocast
+
+__all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
+
+KINDS = ("int4", "nf4")
+_MOST_ROWS = 64  # of an input that is multiplied by weights as they are
+
+
+def quantize_weight(weight: Any, kind: str = "int4", group: int = 128) -> Any:
+    """Return a weight in four bits, and its scales.
+
+    Args:
+        weight: (N, K) of fp16, bf16 or fp32; `group` divides K.
+        kind: "int4", whole numbers from -8 to 7, or "nf4", 16 numbers as a normal distribution has
+            them, for weights of such a one.
+        group: How many neighbours in a row share a scale: a power of two from 32 on.
+
+    Returns:
+        (N, K / 2) of uint8, the first of two numbers in the low half of a byte, and scales
+        (N, K / group) of the dtype of `weight`.
+
+    Source: Dettmers et al., "QLoRA", 2023.
+
+    >>> import numpy as np
+    >>> packed, scales = quantize_weight(np.ones((4, 256), np.float32))
+    >>> packed.shape, scales.shape
+    ((4, 128), (4, 2))
+    """
+    floating(weight=weight)
+    _require(kind, group)
+    if weight.ndim != 2 or weight.shape[1] % group:
+        raise ValueError(
+            f"`weight` has the shape {tuple(weight.shape)}; (N, K) with a K that "
+            f"{group} divides is needed"
+        )
+    return _quantize(weight, kind, group)
+
+
+def dequantize_weight(packed: Any, scales: Any, kind: str = "int4") -> Any:
+    """Return the weight (N, K) that `quantize_weight` made smaller, of the dtype of the scales.
+
+    Args:
+        packed: (N, K / 2) of uint8.
+        scales: (N, K / group) of fp16, bf16 or fp32.
+        kind: "int4" or "nf4".
+
+    Returns:
+        An array (N, K).
+
+    >>> import numpy as np
+    >>> dequantize_weight(*quantize_weight(np.full((1, 128), 7.0, np.float32)))[0, :2]
+    array([7., 7.], dtype=float32)
+    """
+    _require(kind, _group_of(packed, scales))
+    return _dequantize(packed, scales, kind)
+
+
+def quantized_linear(
+    input: Any, packed: Any, scales: Any, bias: Any = None, *, kind: str = "int4"
+) -> Any:
+    """Return input weightᵀ + bias for a weight of four bits; differentiable by `input`, `bias`.
+
+    Few rows are multiplied by the weight as it is, which is read once; for many it is made whole.
+
+    Args:
+        input: (..., K) of fp16, bf16 or fp32.
+        packed: (N, K / 2) of uint8, from `quantize_weight`.
+        scales: (N, K / group), of the dtype of `input`.
+        bias: (N,), of that dtype.
+        kind: "int4" or "nf4".
+
+    Returns:
+        An array (..., N) of the dtype of `input`.
+
+    >>> import numpy as np
+    >>> packed, scales = quantize_weight(np.full((2, 128), 7.0, np.float32))
+    >>> quantized_linear(np.ones((1, 128), np.float32), packed, scales)
+    array([[896., 896.]], dtype=float32)
+    """
+    input, scales, bias = under_autocast((input, scales, bias), "lower")
+    floating(input=input, scales=scales, bias=bias)
+    same_kind(input=input, packed=packed, scales=scales, bias=bias)
+    _require(kind, _group_of(packed, scales))
+    columns, inner = packed.shape[0], 2 * packed.shape[1]
+    if input.shape[-1] != inner:
+        raise ValueError(f"`input` has rows of {input.shape[-1]}, and `packed` of {inner} numbers")
+    if input.dtype != scales.dtype:
+        raise TypeError(f"`input` is of {input.dtype}, and `scales` of {scales.dtype}")
+    shaped((columns,), bias=bias)
+    rows = input.reshape((-1, inner))
+    out = _multiply(rows, contiguous(packed), contiguous(scales), bias, kind)
+    return out.reshape((*input.shape[:-1], columns))
+
+
+def _require(kind: str, group: int) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"`kind` is {kind!r}; one of {', '.join(KINDS)} is needed")
+    if group < 32 or group & (group - 1):
+        raise ValueError(f"groups of {group} numbers; a power of two from 32 on is needed")
+
+
+def _group_of(packed: Any, scales: Any) -> int:
+    group: int = 2 * packed.shape[1] // max(scales.shape[1], 1)
+    return group
+
+
+@functools.cache
+def _codes(device: Any) -> Any:
+    """Return the numbers of NF4 where the kernel reads them."""
+    numbers = np.array(NF4, np.float32)
+    return numbers if device is None else torch.from_numpy(numbers).to(device)
+
+
+def _codes_for(x: Any, kind: str) -> Any:
+    if kind == "int4":
+        return None
+    return _codes(x.device if is_tensor(x) else None)
+
+
+def _allocate_quantized(weight: Any, kind: str, group: int) -> tuple[Any, Any]:
+    rows, columns = weight.shape
+    packed = empty((rows, columns // 2), weight, "uint8")
+    return packed, empty((rows, columns // group), weight)
+
+
+@operation(
+    "quantize_weight(Tensor weight, str kind, int group) -> (Tensor, Tensor)",
+    allocate=_allocate_quantized,
+)
+def _quantize(outputs: Any, weight: Any, kind: str, group: int) -> None:
+    packed, scales = outputs
+    if 0 in packed.shape:
+        return
+    quantize_kernel[scales.shape](contiguous(weight), packed, scales, KIND=kind, GROUP=group)
+
+
+def _allocate_whole(packed: Any, scales: Any, kind: str) -> Any:
+    return empty((packed.shape[0], 2 * packed.shape[1]), scales)
+
+
+@operation(
+    "dequantize_weight(Tensor packed, Tensor scales, str kind) -> Tensor",
+    allocate=_allocate_whole,
+)
+def _dequantize(out: Any, packed: Any, scales: Any, kind: str) -> None:
+    if 0 in out.shape:
+        return
+    pairs = packed.shape[0] * packed.shape[1]
+    dequantize_kernel[(tw.cdiv(pairs, 1024),)](
+        contiguous(packed),
+        contiguous(scales),
+        _codes_for(scales, kind),
+        out,
+        pairs,
+        GROUP=_group_of(packed, scales),
+        BLOCK=1024,
+    )
+
+
+def _allocate(x: Any, packed: Any, scales: Any, bias: Any, kind: str) -> Any:
+    return empty((x.shape[0], packed.shape[0]), x)
+
+
+@operation(
+    """quantized_linear(Tensor x, Tensor packed, Tensor scales, Tensor? bias,
+    str kind) -> Tensor""",
+    allocate=_allocate,
+)
+def _multiply(out: Any, x: Any, packed: Any, scales: Any, bias: Any, kind: str) -> None:
+    (rows, inner), columns = x.shape, packed.shape[0]
+    if 0 in out.shape:
+        return
+    if rows > _MOST_ROWS or inner == 0:
+        whole = _dequantize(packed, scales, kind)
+        product, _ = matmul_operation(
+            x[None],
+            whole.swapaxes(0, 1)[None],
+            bias,
+            None,
+            None,
+            None,
+            1.0,
+            "",
+            False,
+            dtype_name(x),
+        )
+        out[...] = product[0]
+        return
+    group = _group_of(packed, scales)
+    block_rows = max(16, tw.next_power_of_2(rows))
+    tiles = tw.cdiv(columns, 64)
+    wanted = tw.get_num_threads() if on_cpu(x) else 4 * MULTIPROCESSORS
+    steps = tw.cdiv(inner, group)
+    parts = max(min(wanted // tiles, steps // 4, 16), 1)
+    chunk = tw.cdiv(steps, parts) * group
+    parts = tw.cdiv(inner, chunk)
+    sums = empty((parts, rows, columns), x, sum_dtype(x))
+    weight_only_kernel[tiles, parts](
+        contiguous(x),
+        packed,
+        scales,
+        _codes_for(x, kind),
+        sums,
+        (rows, columns, inner),
+        chunk,
+        GROUP=group,
+        BLOCK_M=block_rows,
+        BLOCK_N=64,
+        BLOCK_K=min(group, 128),
+        num_warps=4,
+        num_stages=4,
+    )
+    sizes = Sizes(1, rows, columns, inner, parts, chunk, parts)
+    grid = (tw.cdiv(rows, 16), tw.cdiv(columns, 128), 1)
+    sum_parts_kernel[grid](sums, out, sizes, Epilogue(bias=bias), 1.0, "", 16, 128)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _, packed, scales, bias, ctx.kind = inputs
+    ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.save_for_backward(packed, scales)
+
+
+def _backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    packed, scales = ctx.saved_tensors
+    x_gradient = bias_gradient = None
+    if ctx.needs_input_grad[0]:
+        whole = _dequantize(packed, scales, ctx.kind)
+        others = (None, None, None, None, 1.0, "", False, dtype_name(gradient))
+        product, _ = matmul_operation(gradient[None], whole[None], *others)
+        x_gradient = product[0]
+    if ctx.needs_input_grad[3]:
+        bias_gradient = gradient.sum(0).to(ctx.bias_dtype)
+    return x_gradient, None, None, bias_gradient, None
+
+
+_multiply.register_autograd(_backward, setup_context=_setup_context)
