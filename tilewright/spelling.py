@@ -1,4 +1,4 @@
-"""Names that are not there: the close ones that are, and what there is in place of Triton's."""
+"""How messages spell things: names that are not there, and what is close; huge integers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tilewright.errors import UnknownName
 
-__all__ = ["did_you_mean", "unknown_name"]
+__all__ = ["did_you_mean", "integer_text", "unknown_name"]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "", most: int = 1) -> str:
@@ -32,3 +32,12 @@ def unknown_name(
     public = [other for other in known if not other.startswith("_")]
     hint = did_you_mean(name, public, prefix=f"{module}.")
     return UnknownName(f"{module} has no `{name}`", hint=hint)
+
+
+def integer_text(value: int) -> str:
+    """Return the digits of an integer, or how many bits it has if nobody would read them.
+
+    >>> integer_text(-12), integer_text(2**20000)
+    ('-12', '<20001 bits>')
+    """
+    return str(value) if value.bit_length() < 1024 else f"<{value.bit_length()} bits>"

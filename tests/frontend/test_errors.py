@@ -494,6 +494,55 @@ def test_recursion_that_does_not_stop():
     assert str(raised.value).count("called from") == 3
 
 
+@kernel
+def unrolled_without_end(n):
+    for i in tl.static_range(10**12):
+        n += i
+    return n
+
+
+@kernel
+def listed_without_end(n):
+    return [n + i for i in range(10**12)][0]
+
+
+@pytest.mark.parametrize("function", [unrolled_without_end, listed_without_end])
+@pytest.mark.parametrize("run", [ir_of, run_eager])
+def test_what_is_unrolled_has_an_end(function, run):
+    with pytest.raises(CompileError, match="more than 65536 items"):
+        run(function, 3)
+
+
+@kernel
+def range_that_stands_still(n):
+    for i in range(0, n, 0):
+        n += i
+    return n
+
+
+@pytest.mark.parametrize("run", [ir_of, run_eager])
+def test_a_constant_step_is_not_0(run):
+    with pytest.raises(CompileError, match="the step of a range must not be 0"):
+        run(range_that_stands_still, 3)
+
+
+@kernel
+def huge_number(n):
+    a = 1 << 30000
+    return a
+
+
+@kernel
+def huge_arange(n):
+    return tl.arange(0, 1 << 30000)
+
+
+@pytest.mark.parametrize("function", [huge_number, huge_arange])
+def test_numbers_that_nobody_would_read_are_not_shown(function):
+    with pytest.raises(CompileError, match="<30001 bits>"):
+        ir_of(function, 3)
+
+
 def test_globals_that_may_be_read():
     @kernel
     def f(n):

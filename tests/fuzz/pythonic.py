@@ -245,6 +245,7 @@ class Pythonic(Control):
         else:
             number = self.new_name("N")
             self.constants[number] = size
+            self._define(number, size, is_constant=True)
             self.write(f"tl.static_assert(f'{{{number}:05d}}' == '{size:05d}')")
             self.write(f"if {number} in ({size}, 3):")
             self.indent += 1

@@ -326,6 +326,7 @@ def no_kernel():
         (np, "module"),
         (np.datetime64("2020"), "datetime64"),
         (2**64, "does not fit in 64 bits"),
+        (2**30000, "<30001 bits> does not fit in 64 bits"),
         (-(2**63) - 1, "does not fit in 64 bits"),
         ((np.zeros(1), [1]), r"`x_ptr\[1\]`.*list"),
         (tw.MockTensor(tl.float32), "no memory"),

@@ -26,6 +26,9 @@ def _make_range(*bounds: Any) -> iterators.range:
     return iterators.range(*bounds)
 
 
+# A loop that is unrolled, or a comprehension, has no more items.
+MOST_UNROLLED = 2**16
+
 # How `tl.range` calls an option, and what the op calls it.
 _OPTIONS = {
     "num_stages": "num_stages",
@@ -109,13 +112,24 @@ def elements(value: Any) -> Iterator[Any]:
     """Iterate over something whose length is known at compile time."""
     if isinstance(value, iterators.range):
         known = (to_constant(x, "range: each bound") for x in (value.start, value.stop, value.step))
-        return iter(builtins.range(*known))
+        return _few(builtins.range(*known))
     if isinstance(value, Tensor):
         raise CompileError(
             f"a tile of type {value.value.type} cannot be iterated over",
             hint="loop with range(...) over blocks of memory, or use tl.reduce",
         )
-    return iter(value)
+    return _few(value)
+
+
+def _few(items: Iterable[Any]) -> Iterator[Any]:
+    """The items, as long as there are not so many that their copies of code never end."""
+    for number, item in enumerate(items):
+        if number == MOST_UNROLLED:
+            raise CompileError(
+                f"this is unrolled, and there are more than {MOST_UNROLLED} items",
+                hint="loop with range(...) or tl.range(...), which count when the kernel runs",
+            )
+        yield item
 
 
 def _print(*values: Any, hex: Any = False, **named: Any) -> None:

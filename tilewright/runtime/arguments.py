@@ -29,6 +29,7 @@ from tilewright.runtime.arrays import ArrayView, view_array
 from tilewright.runtime.constants import constant_text, is_function, type_text
 from tilewright.runtime.tensor_descriptor import TensorDescriptor, checked_parts
 from tilewright.runtime.wrappers import MockTensor
+from tilewright.spelling import integer_text
 
 __all__ = [
     "Argument",
@@ -217,7 +218,8 @@ def _integer_type(name: str, value: int) -> DType:
         if value in values:
             return DTYPES[name_of_type]
     raise LaunchError(
-        f"`{name}`: {value} does not fit in 64 bits", hint="pass it in parts, or as a float"
+        f"`{name}`: {integer_text(value)} does not fit in 64 bits",
+        hint="pass it in parts, or as a float",
     )
 
 

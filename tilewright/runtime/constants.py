@@ -25,6 +25,8 @@ def constant_text(value: Any) -> str | None:
             return f"{type(value).__name__}:{value}"
         case tuple():
             return _tuple_text(value)
+    if type(value) is int:  # Python writes no more than some thousand decimal digits
+        return repr(value) if value.bit_length() < 1024 else hex(value)
     if type(value) in _PLAIN:  # a subclass may mean something else by the same text
         return repr(value)
     if is_function(value):
@@ -33,7 +35,7 @@ def constant_text(value: Any) -> str | None:
     return str(value) if is_torch_dtype else None
 
 
-_PLAIN = frozenset({type(None), bool, int, complex, str, bytes})
+_PLAIN = frozenset({type(None), bool, complex, str, bytes})
 
 
 def _tuple_text(value: tuple[Any, ...]) -> str | None:

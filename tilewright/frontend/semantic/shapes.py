@@ -23,6 +23,7 @@ from tilewright.ops import (
     Reshape,
     Split,
 )
+from tilewright.spelling import integer_text
 
 __all__ = [
     "arange", "broadcast_tensors", "broadcast_to", "expand_dims", "flip",
@@ -43,7 +44,8 @@ def arange(start: Any, end: Any) -> Tensor:
     """Return the int32 numbers from `start` up to `end`."""
     first, last = to_constant(start, "arange: the start"), to_constant(end, "arange: the end")
     if not -(2**31) <= first <= last <= 2**31:
-        fail(f"arange: the numbers must fit int32 and not fall, got arange({first}, {last})")
+        bounds = f"{integer_text(first)}, {integer_text(last)}"
+        fail(f"arange: the numbers must fit int32 and not fall, got arange({bounds})")
     return emit(Arange, first, last)
 
 

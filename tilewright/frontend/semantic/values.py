@@ -22,6 +22,7 @@ from tilewright.ir.types import (
 )
 from tilewright.ops import Full
 from tilewright.ops.numerics import is_narrow_float, narrow, widen
+from tilewright.spelling import integer_text
 
 __all__ = [
     "Number", "as_dtype", "as_shape", "as_tensor", "describe", "fail", "full_of", "is_number",
@@ -62,7 +63,7 @@ def literal_dtype(x: Number) -> DType:
             low, high = DTYPES[name].integer_range
             if low <= x <= high:
                 return DTYPES[name]
-        fail(f"the integer {x} does not fit 64 bits")
+        fail(f"the integer {integer_text(x)} does not fit 64 bits")
     magnitude = abs(x)
     is_special = magnitude in {0.0, math.inf} or math.isnan(x)
     is_single = is_special or SMALLEST_NORMAL_FP32 <= magnitude <= LARGEST_FP32
