@@ -117,7 +117,9 @@ def check_arguments(
 
 
 def check_grid(grid: Extents, largest: Extents, name: str) -> None:
-    """Raise `LaunchError` for a grid that the GPU does not have."""
+    """Raise `LaunchError` for a grid that the GPU does not have; one of no programs is fine."""
+    if not all(grid):
+        return
     for axis, (size, limit) in enumerate(zip(grid, largest, strict=True)):
         if size > limit:
             raise LaunchError(
