@@ -40,11 +40,15 @@ from tilewright.kernels.pooling import (
     max_pool1d,
     max_pool2d,
 )
+from tilewright.kernels.recurrent import gru, lstm
+from tilewright.kernels.recurrent_modules import GRU, LSTM
 from tilewright.kernels.rotary import rotary_embedding
 from tilewright.kernels.segments import segment_reduce
 from tilewright.kernels.softmax import log_softmax, softmax
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_max_pool1d",
@@ -64,12 +68,14 @@ __all__ = [
     "gelu",
     "group_norm",
     "grouped_mm",
+    "gru",
     "images",
     "instance_norm",
     "layer_norm",
     "linear",
     "linear_cross_entropy",
     "log_softmax",
+    "lstm",
     "matmul",
     "max_pool1d",
     "max_pool2d",
