@@ -7,6 +7,7 @@ import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
 from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.matmul import linear
 from tilewright.kernels.recurrent_operations import gru_layer, lstm_layer
 
 __all__ = ["gru", "lstm"]
@@ -232,5 +233,4 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     """Return x weight^T + bias."""
     if is_tensor(x):
         return torch.nn.functional.linear(x, weight, bias)
-    y = np.matmul(x.astype(np.float64), weight.T.astype(np.float64))
-    return (y if bias is None else y + bias).astype(x.dtype)
+    return linear(x, weight, bias)
