@@ -4,6 +4,7 @@ The gates that the input makes, (T, B, directions * gates * H), are a matrix pro
 are the gradients of weights, after the time loop.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +15,20 @@ from tilewright.kernels.arrays import contiguous, dtype_name, empty, is_tensor, 
 from tilewright.kernels.gru_steps import gru_backward_kernel, gru_kernel
 from tilewright.kernels.lstm_steps import lstm_backward_kernel, lstm_kernel
 from tilewright.kernels.operation import operation
+from tilewright.kernels.recurrent_steps import Tiles
 
 __all__ = ["gru_layer", "lstm_layer"]
 
+_UNITS = 16  # of a program that shares the hidden units with others
 _WEIGHT_BYTES = 144 * 1024  # of shared memory, for weights that stay
 
 
 @dataclass(frozen=True)
 class Division:
-    """How a layer is divided among programs: see `recurrent_steps.py`."""
+    """How a layer is divided among programs."""
 
     grid: tuple[int, int, int]
-    constants: dict[str, Any]
+    tiles: Tiles
     options: dict[str, Any]
 
 
@@ -39,34 +42,37 @@ def multiprocessors(x: Any) -> int:
 def division(x: Any, batch: int, hidden: int, directions: int, gates: int, depth: int) -> Division:
     """Divide a product of (batch, depth) and (depth, gates * hidden), for each direction."""
     name = dtype_name(x)
-    size = {"float64": 8, "float32": 4}.get(name, 2)
-    precision = "ieee" if on_cpu(x) or name == "float64" else "tf32x3"
-    most, units = multiprocessors(x), 16
-    rows = tw.next_power_of_2(min(max(batch, 16), 64))
-    for fewer in (16, 32, 64):
-        programs = tw.cdiv(hidden, units) * tw.cdiv(batch, fewer) * directions
-        if programs <= most and gates * units * depth * size <= _WEIGHT_BYTES and size < 8:
-            chunk = min(tw.next_power_of_2(max(depth, 16)), 128)
-            return Division(
-                (tw.cdiv(hidden, units), tw.cdiv(batch, fewer), directions),
-                {
-                    "ROWS": fewer,
-                    "UNITS": units,
-                    "DEPTH": chunk,
-                    "CHUNKS": tuple(range(0, depth, chunk)),
-                    "PRECISION": precision,
-                },
-                {"num_warps": 4, "launch_cooperative_grid": True},
-            )
-    if on_cpu(x):
-        rows = min(tw.next_power_of_2(batch), 32)
+    bytes_each = {"float64": 8, "float32": 4}.get(name, 2)
+    if name != "float64" and gates * _UNITS * depth * bytes_each <= _WEIGHT_BYTES:
+        blocks = tw.cdiv(hidden, _UNITS)
+        for rows in (16, 32, 64):
+            grid = (blocks, tw.cdiv(batch, rows), directions)
+            if math.prod(grid) <= multiprocessors(x):
+                return _shared_division(x, grid, rows, gates, depth)
+    rows = min(tw.next_power_of_2(max(batch, 1)), 32) if on_cpu(x) else 16
     units = min(tw.next_power_of_2(max(hidden, 16)), 64 if on_cpu(x) else 32)
     chunk = min(tw.next_power_of_2(max(depth, 16)), 256 if on_cpu(x) else 64)
-    return Division(
-        (1, tw.cdiv(batch, rows), directions),
-        {"ROWS": rows, "UNITS": units, "DEPTH": chunk, "CHUNKS": (), "PRECISION": precision},
-        {"num_warps": 8},
+    tiles = Tiles(rows, units, chunk, (), 1, product_precision(x))
+    return Division((1, tw.cdiv(batch, rows), directions), tiles, {"num_warps": 8})
+
+
+def _shared_division(
+    x: Any, grid: tuple[int, int, int], rows: int, gates: int, depth: int
+) -> Division:
+    """Let programs share hidden units: all weights stay, in the registers of enough warps."""
+    warps = 8 if gates * depth > 1024 else 4
+    # With few columns, warps share the depth instead of them.
+    split = warps if gates == 1 else 1
+    each = min(max(tw.next_power_of_2(depth) // split, 16), 128)
+    tiles = Tiles(
+        rows, _UNITS, each, tuple(range(0, depth, each * split)), split, product_precision(x)
     )
+    return Division(grid, tiles, {"num_warps": warps, "launch_cooperative_grid": True})
+
+
+def product_precision(x: Any) -> str:
+    """Return the `input_precision` of products: of fp32, nearly all bits count."""
+    return "tf32x3" if not on_cpu(x) and dtype_name(x) == "float32" else "ieee"
 
 
 def _zeros(shape: tuple[int, ...], like: Any, dtype: str | None = None) -> Any:
@@ -149,12 +155,9 @@ def lstm_layer(
             y,
             kept,
             _counter(way, gates),
-            steps,
-            batch,
-            hidden,
-            directions,
+            (steps, batch, hidden, directions),
             KEEP=keep,
-            **way.constants,
+            TILES=way.tiles,
             **way.options,
         )
     _put_last(last_h, states)
@@ -202,11 +205,8 @@ def _lstm_layer_backward(
         dh_left,
         dc_left,
         _counter(way, kept),
-        pages - 1,
-        batch,
-        hidden,
-        directions,
-        **way.constants,
+        (pages - 1, batch, hidden, directions),
+        TILES=way.tiles,
         **way.options,
     )
 
@@ -299,12 +299,9 @@ def gru_layer(
             y,
             kept,
             _counter(way, gates),
-            steps,
-            batch,
-            hidden,
-            directions,
+            (steps, batch, hidden, directions),
             KEEP=keep,
-            **way.constants,
+            TILES=way.tiles,
             **way.options,
         )
     _put_last(last_h, states)
@@ -346,11 +343,8 @@ def _gru_layer_backward(
         dn,
         dh_left,
         _counter(way, kept),
-        pages - 1,
-        batch,
-        hidden,
-        directions,
-        **way.constants,
+        (pages - 1, batch, hidden, directions),
+        TILES=way.tiles,
         **way.options,
     )
 

@@ -11,19 +11,51 @@ way round, and steps go from the last one on. A sequence shorter than others kee
 """
 
 # The constants of kernels are plain values.
-# mypy: disable-error-code="attr-defined, arg-type"
+# mypy: disable-error-code="attr-defined, arg-type, call-arg, valid-type"
+
+from dataclasses import dataclass
 
 import tilewright as tw
 import tilewright.language as tl
 
 __all__ = [
+    "Tiles",
     "columns_of_gates",
     "halves",
+    "load_four",
     "meet",
     "product",
+    "sequences",
+    "store_four",
     "tanh",
-    "weight_tiles",
+    "times",
+    "weights_of",
 ]
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a program works: see the head of this file.
+
+    Products are of `DEPTH` numbers at a time, in each of `SPLIT` parts, whose sums are added.
+    """
+
+    ROWS: int
+    UNITS: int
+    DEPTH: int
+    CHUNKS: tuple[int, ...]  # where the parts of weights that stay begin
+    SPLIT: int
+    PRECISION: str
+
+
+@tw.aggregate
+class Weights:
+    """A matrix of `sizes` (depth, width), of which some columns are kept, if there are chunks."""
+
+    weight_ptr: tl.tensor
+    kept: tl.tuple
+    sizes: tl.tuple
+    TILES: tl.constexpr
 
 
 @tw.jit
@@ -41,65 +73,118 @@ def halves(x):
 
 
 @tw.jit
-def meet(counter_ptr, programs, step):
-    """Wait until all programs of the same sequences have come here in this step."""
-    tl.debug_barrier()
-    tl.atomic_add(counter_ptr, 1, sem="release")
-    while tl.atomic_add(counter_ptr, 0, sem="acquire") < programs * (step + 1):
-        pass
-    tl.debug_barrier()
+def meet(counter_ptr, step, TILES: tl.constexpr):
+    """Wait until all programs that share the same sequences have come here in this step."""
+    if len(TILES.CHUNKS) > 0:
+        counter_ptr += tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+        tl.debug_barrier()
+        tl.atomic_add(counter_ptr, 1, sem="release")
+        while tl.atomic_add(counter_ptr, 0, sem="acquire") < tl.num_programs(0) * (step + 1):
+            pass
+        tl.debug_barrier()
 
 
 @tw.jit
-def weight_tile(weight_ptr, k, column, is_column, depth, width, DEPTH: tl.constexpr):
-    """Load rows from `k` on of some columns of a (depth, width) matrix."""
-    k += tl.arange(0, DEPTH)[:, None]
-    return tl.load(weight_ptr + k * width + column, (k < depth) & is_column, 0.0)
+def sequences(lengths_ptr, batch, TILES: tl.constexpr):
+    """Return the sequences of a program, which of them there are, and their lengths."""
+    row = tl.program_id(1) * TILES.ROWS + tl.arange(0, TILES.ROWS)[:, None]
+    is_row = row < batch
+    return row, is_row, tl.load(lengths_ptr + row, is_row, 0)
 
 
 @tw.jit
-def weight_tiles(
-    weight_ptr, column, is_column, depth, width, DEPTH: tl.constexpr, CHUNKS: tl.constexpr
-):
-    """Load all rows, in chunks, to keep them; none are kept if there are no chunks."""
-    return [
-        weight_tile(weight_ptr, chunk, column, is_column, depth, width, DEPTH) for chunk in CHUNKS
-    ]
+def times(step, steps, direction):
+    """Return the time of a step, its page, and the page behind it, of those of all directions."""
+    t = step + direction * (steps - 1 - 2 * step)
+    page = (direction * (steps + 1) + t).to(tl.int64)
+    return t, page + direction, page + 1 - direction
 
 
 @tw.jit
-def product(
-    acc,
-    from_ptrs,
-    is_row,
-    weight_ptr,
-    kept,
-    column,
-    is_column,
-    depth,
-    width,
-    DEPTH: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Add rows of (depth) elements, times the columns of the weights, to `acc`."""
-    along = tl.arange(0, DEPTH)[None, :]
-    if len(CHUNKS) > 0:
-        for chunk in tl.static_range(len(CHUNKS)):
-            k = CHUNKS[chunk] + along
-            x = tl.load(from_ptrs + k, is_row & (k < depth), 0.0)
-            acc = tl.dot(x, kept[chunk], acc, input_precision=PRECISION, out_dtype=acc.dtype)
-    else:
-        for first in range(0, depth, DEPTH):
-            x = tl.load(from_ptrs + first + along, is_row & (first + along < depth), 0.0)
-            w = weight_tile(weight_ptr, first, column, is_column, depth, width, DEPTH)
-            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=acc.dtype)
-    return acc
-
-
-@tw.jit
-def columns_of_gates(first, hidden, GATES: tl.constexpr, UNITS: tl.constexpr):
+def columns_of_gates(first, hidden, GATES: tl.constexpr, TILES: tl.constexpr):
     """Return the columns of a block of units, gate after gate, and which of them there are."""
-    at = tl.arange(0, GATES * UNITS)[None, :]
-    unit = first + at % UNITS
-    return at // UNITS * hidden + unit, unit < hidden
+    at = tl.arange(0, GATES * TILES.UNITS)[None, :]
+    unit = first + at % TILES.UNITS
+    return at // TILES.UNITS * hidden + unit, unit < hidden
+
+
+@tw.jit
+def depths(first, TILES: tl.constexpr):
+    """Return numbers along the depth, from `first` on: (parts, 1, depth), or (1, depth)."""
+    k = first + tl.arange(0, TILES.DEPTH)[None, :]
+    if TILES.SPLIT == 1:
+        return k
+    return k[None, :, :] + tl.arange(0, TILES.SPLIT)[:, None, None] * TILES.DEPTH
+
+
+@tw.jit
+def weight_tile(weight_ptr, first, column, is_column, sizes, TILES: tl.constexpr):
+    """Load some columns of rows from `first` on."""
+    depth, width = sizes
+    k = depths(first, TILES)
+    if TILES.SPLIT == 1:
+        k = tl.trans(k)
+        return tl.load(weight_ptr + k * width + column, (k < depth) & is_column, 0.0)
+    k = tl.permute(k, (0, 2, 1))
+    ptrs = weight_ptr + k * width + column[None, :, :]
+    return tl.load(ptrs, (k < depth) & is_column[None, :, :], 0.0)
+
+
+@tw.jit
+def weights_of(weight_ptr, column, is_column, sizes, TILES: tl.constexpr):
+    """Return weights, of which those columns are loaded now if they are to be kept."""
+    kept = [
+        weight_tile(weight_ptr, chunk, column, is_column, sizes, TILES) for chunk in TILES.CHUNKS
+    ]
+    return Weights(weight_ptr, kept, sizes, TILES)
+
+
+@tw.jit
+def input_tile(from_ptrs, is_row, first, depth, TILES: tl.constexpr):
+    """Load rows of what weights are multiplied with."""
+    k = depths(first, TILES)
+    if TILES.SPLIT == 1:
+        return tl.load(from_ptrs + k, is_row & (k < depth), 0.0)
+    return tl.load(from_ptrs[None, :, :] + k, is_row[None, :, :] & (k < depth), 0.0)
+
+
+@tw.jit
+def product(weights, acc, from_ptrs, is_row, column, is_column):
+    """Add rows of numbers, times columns of the weights, to `acc`."""
+    TILES: tl.constexpr = weights.TILES
+    depth, _ = weights.sizes
+    if TILES.SPLIT == 1:
+        total = acc
+    else:
+        total = tl.zeros((TILES.SPLIT, acc.shape[0], acc.shape[1]), acc.dtype)
+    if len(TILES.CHUNKS) > 0:
+        for chunk in tl.static_range(len(TILES.CHUNKS)):
+            x = input_tile(from_ptrs, is_row, TILES.CHUNKS[chunk], depth, TILES)
+            total = multiplied(x, weights.kept[chunk], total, TILES)
+    else:
+        for first in range(0, depth, TILES.DEPTH):
+            x = input_tile(from_ptrs, is_row, first, depth, TILES)
+            w = weight_tile(weights.weight_ptr, first, column, is_column, weights.sizes, TILES)
+            total = multiplied(x, w, total, TILES)
+    return total if TILES.SPLIT == 1 else acc + tl.sum(total, axis=0)
+
+
+@tw.jit
+def multiplied(x, w, acc, TILES: tl.constexpr):
+    """Return x @ w + acc, in the precision of the layer."""
+    return tl.dot(x, w, acc, input_precision=TILES.PRECISION, out_dtype=acc.dtype)
+
+
+@tw.jit
+def store_four(ptrs, distance, x0, x1, x2, x3, mask):
+    """Store four tiles, `distance` apart."""
+    tl.store(ptrs, x0, mask)
+    tl.store(ptrs + distance, x1, mask)
+    tl.store(ptrs + 2 * distance, x2, mask)
+    tl.store(ptrs + 3 * distance, x3, mask)
+
+
+@tw.jit
+def load_four(ptrs, distance, mask, DTYPE: tl.constexpr):
+    """Load four tiles, `distance` apart."""
+    return [tl.load(ptrs + n * distance, mask, 0.0).to(DTYPE) for n in (0, 1, 2, 3)]
