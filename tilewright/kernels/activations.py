@@ -17,7 +17,7 @@ from tilewright.kernels.elementwise import (
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["geglu", "gelu", "relu", "silu", "swiglu"]
+__all__ = ["activation_gradient", "geglu", "gelu", "relu", "silu", "swiglu"]
 
 _APPROXIMATIONS = ("none", "tanh")
 
@@ -193,7 +193,8 @@ def _allocate_backward(dy: Any, x: Any, kind: str) -> Any:
 @operation(
     "activation_backward(Tensor dy, Tensor x, str kind) -> Tensor", allocate=_allocate_backward
 )
-def _activation_backward(dx: Any, dy: Any, x: Any, kind: str) -> None:
+def activation_gradient(dx: Any, dy: Any, x: Any, kind: str) -> None:
+    """Compute the gradient of the input `x` of an activation."""
     _launch(dx, x, dy, kind)
 
 
@@ -203,7 +204,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _backward(ctx: Any, dy: Any) -> tuple[Any, ...]:
-    return _activation_backward(dy, *ctx.saved_tensors, ctx.kind), None
+    return activation_gradient(dy, *ctx.saved_tensors, ctx.kind), None
 
 
 _activation.register_autograd(_backward, setup_context=_setup_context)

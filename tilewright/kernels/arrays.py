@@ -23,6 +23,7 @@ __all__ = [
     "dtype_name",
     "dtype_named",
     "empty",
+    "empty_in_order_of",
     "empty_like",
     "expanded",
     "folded",
@@ -30,6 +31,7 @@ __all__ = [
     "is_contiguous",
     "is_tensor",
     "on_cpu",
+    "permuted",
     "product_precision",
     "strides",
     "torch",
@@ -71,6 +73,15 @@ def empty_like(x: Any, dtype: str | None = None) -> Any:
     return empty(tuple(x.shape), x, dtype)
 
 
+def empty_in_order_of(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return a new array, with channels last in memory where those of the images `x` are."""
+    if is_tensor(x) and not x.is_contiguous():
+        last = torch.channels_last
+        if x.is_contiguous(memory_format=last):
+            return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=last)
+    return empty(shape, x)
+
+
 def strides(x: Any) -> tuple[int, ...]:
     """Return the distances between neighbours along each dimension, in elements."""
     if is_tensor(x):
@@ -91,6 +102,11 @@ def converted(x: Any, dtype: str) -> Any:
 def expanded(x: Any, shape: tuple[int, ...]) -> Any:
     """Return `x` repeated up to a shape, in row-major order."""
     return contiguous((torch if is_tensor(x) else np).broadcast_to(x, shape))
+
+
+def permuted(x: Any, dims: tuple[int, ...]) -> Any:
+    """Return `x` with its dimensions in another order, in row-major order."""
+    return contiguous(x.permute(dims) if is_tensor(x) else x.transpose(dims))
 
 
 def is_contiguous(x: Any) -> bool:

@@ -9,6 +9,7 @@ __all__ = [
     "even_sized",
     "floating",
     "integral",
+    "numbers",
     "one_of",
     "same_dtype",
     "same_kind",
@@ -82,3 +83,15 @@ def one_of(choices: tuple[str, ...], **values: str) -> None:
         if value not in choices:
             known = ", ".join(map(repr, choices))
             raise ValueError(f"`{name}` is {value!r}; one of {known} is needed")
+
+
+def numbers(dims: int, least: int, **given: Any) -> list[int]:
+    """Return an integer, or one for each of `dims` dimensions, as two: the first is neutral in one.
+
+    Raise `ValueError` unless each is at least `least`, which is what is neutral.
+    """
+    ((name, value),) = given.items()
+    values = [value] * dims if isinstance(value, int) else list(value)
+    if len(values) != dims or any(number < least for number in values):
+        raise ValueError(f"`{name}` is {value}; {dims} of at least {least} needed")
+    return [least] * (2 - dims) + values

@@ -6,7 +6,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.kernels.arrays import contiguous, empty, on_cpu, strides
-from tilewright.kernels.checks import floating
+from tilewright.kernels.checks import floating, numbers
 from tilewright.kernels.operation import operation
 from tilewright.kernels.pooling_kernels import pool_backward_kernel, pool_kernel
 
@@ -24,20 +24,20 @@ class Windows:
     dilation: Any
     ceil_mode: bool
 
-    def numbers(self) -> list[list[int]]:
+    def all_numbers(self) -> list[list[int]]:
         """Return size, stride, padding and dilation, as two numbers each."""
         stride = self.kernel_size if self.stride is None else self.stride
-        given = {
-            "kernel_size": (self.kernel_size, 1),
-            "stride": (stride, 1),
-            "padding": (self.padding, 0),
-            "dilation": (self.dilation, 1),
-        }
-        numbers = [pair(name, value, self.dims, least) for name, (value, least) in given.items()]
-        for size, padding in zip(numbers[0], numbers[2], strict=True):
+        sizes = numbers(self.dims, 1, kernel_size=self.kernel_size)
+        paddings = numbers(self.dims, 0, padding=self.padding)
+        for size, padding in zip(sizes, paddings, strict=True):
             if 2 * padding > size:
                 raise ValueError(f"`padding` is {padding}, more than half of a window of {size}")
-        return numbers
+        return [
+            sizes,
+            numbers(self.dims, 1, stride=stride),
+            paddings,
+            numbers(self.dims, 1, dilation=self.dilation),
+        ]
 
     def outputs(self, size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
         """Return the number of windows along a dimension."""
@@ -47,27 +47,18 @@ class Windows:
         return count - (self.ceil_mode and (count - 1) * stride >= size + padding)
 
 
-def pair(name: str, value: Any, dims: int, least: int) -> list[int]:
-    """Return a number for each of two dimensions, of which the first is empty in one."""
-    numbers = [value] * dims if isinstance(value, int) else list(value)
-    if len(numbers) != dims or any(number < least for number in numbers):
-        raise ValueError(f"`{name}` is {value}; {dims} of at least {least} needed")
-    neutral = 0 if least == 0 else 1
-    return [neutral] * (2 - dims) + numbers
-
-
 def pooled(
     x: Any, windows: Windows, is_max: bool, include_pad: bool, divisor: int
 ) -> tuple[Any, Any]:
     """Return the results of windows, and of the largest elements where they are."""
     image = _image(x, windows.dims)
-    numbers = windows.numbers()
+    layout = windows.all_numbers()
     out_size = [
-        windows.outputs(size, *of) for size, *of in zip(image.shape[-2:], *numbers, strict=True)
+        windows.outputs(size, *of) for size, *of in zip(image.shape[-2:], *layout, strict=True)
     ]
     if min(out_size) < 1:
         raise ValueError(f"`x` has the shape {tuple(x.shape)}, which is less than a window")
-    results = _pool(image, out_size, *numbers, False, is_max, include_pad, divisor)
+    results = _pool(image, out_size, *layout, False, is_max, include_pad, divisor)
     return _without_image(results, windows.dims, is_max)
 
 
@@ -81,7 +72,7 @@ def adaptive(x: Any, output_size: Any, dims: int, is_max: bool) -> tuple[Any, An
     wanted = [
         size if want is None else want for size, want in zip(sizes[2 - dims :], wanted, strict=True)
     ]
-    out_size = pair("output_size", wanted, dims, 0)
+    out_size = numbers(dims, 0, output_size=wanted)
     if dims == 1:
         out_size[0] = 1
     largest = [size // max(out, 1) + 2 for size, out in zip(sizes, out_size, strict=True)]
