@@ -187,7 +187,7 @@ def _folded(x: Any) -> Any:
 def _launch(kernel: Any, arrays: tuple[Any, ...], outputs: tuple[Any, ...], *, parts: bool) -> None:
     """Launch a kernel on the planes of folded arrays and what stands between in `outputs`."""
     samples, channels, inside = arrays[0].shape
-    rows, block = row_blocks(arrays[0], samples * channels, min(inside, _MOST_COLUMNS))
+    rows, block = row_blocks(arrays[0], samples * channels, inside, _MOST_COLUMNS)
     grid = (tw.cdiv(samples * channels, rows), tw.cdiv(inside, block) if parts else 1)
     layout = [stride for array in arrays for stride in strides(array)]
     kernel[grid](

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _REDUCTIONS = ("none", "mean", "sum")
+_MOST_CLASSES = 4096  # that are read at a time
 
 
 def cross_entropy(
@@ -130,7 +131,7 @@ def read_logits(
     rows = before * after
     if rows == 0:
         return
-    per_program, block = row_blocks(logits, rows, columns)
+    per_program, block = row_blocks(logits, rows, columns, _MOST_CLASSES)
     cross_entropy_kernel[(tw.cdiv(rows, per_program),)](
         logits,
         target,
@@ -214,7 +215,7 @@ def differentiate_logits(
     rows = before * after
     if rows * columns == 0:
         return
-    per_program, block = row_blocks(x, rows, min(columns, 4096))
+    per_program, block = row_blocks(x, rows, columns, _MOST_CLASSES)
     cross_entropy_backward_kernel[(tw.cdiv(rows, per_program), tw.cdiv(columns, block))](
         dx,
         x,

@@ -105,6 +105,8 @@ def normalize_backward_kernel(
     column = tl.arange(0, BLOCK)[None, :]
     dweight = tl.zeros((ROWS, BLOCK), DTYPE)
     dbias = tl.zeros((ROWS, BLOCK), DTYPE)
+    if weight_ptr is not None:
+        weight = tl.load(weight_ptr + column, column < columns, 0.0).to(DTYPE)
     for first in tl.range(tl.program_id(0) * ROWS, rows, programs * ROWS, num_stages=STAGES):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         is_row = row < rows
@@ -115,7 +117,8 @@ def normalize_backward_kernel(
         mean, rstd = row_statistics(mean_ptr, rstd_ptr, row, is_row, RMS)
         x = tl.load(x_ptrs, mask, 0.0).to(DTYPE)
         normal = tl.where(mask, (x - mean[:, None]) * rstd[:, None], 0.0)
-        dy, weighted = weighted_gradient(dy_ptrs, weight_ptr, column, mask, DTYPE)
+        dy = tl.load(dy_ptrs, mask, 0.0).to(DTYPE)
+        weighted = dy if weight_ptr is None else dy * weight
         along = tl.sum(weighted * normal, axis=1) / columns
         level = tl.zeros_like(along) if RMS else tl.sum(weighted, axis=1) / columns
         dsum_ptrs = None if dsum_ptr is None else dsum_ptr + out

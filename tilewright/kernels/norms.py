@@ -170,16 +170,22 @@ def row_elements(x_ptrs, residual_ptr, residual_at, mask, DTYPE: tl.constexpr):
 
 
 @tw.jit
-def scaled(x, weight_ptr, bias_ptr, column, is_column, DTYPE: tl.constexpr):
-    """Return x * weight + bias, where there are such."""
-    if weight_ptr is not None:
-        x *= tl.load(weight_ptr + column, is_column, 0.0).to(DTYPE)
-    if bias_ptr is not None:
-        x += tl.load(bias_ptr + column, is_column, 0.0).to(DTYPE)
-    return x
+def parameter(pointer, column, mask, other, DTYPE: tl.constexpr):
+    """Return elements of weight or bias, or what stands for those that are not there."""
+    if pointer is None:
+        return tl.full(mask.shape, other, DTYPE)
+    return tl.load(pointer + column, mask, 0.0)
 
 
-@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+def _norm_config(arguments: dict[str, Any]) -> tw.Config:
+    """Return the configuration before tuning: 64 bytes of the input for each thread."""
+    config = row_warps(arguments)
+    has_one_input = arguments["residual_ptr"] is None
+    warps = max(config.num_warps // 2, 1) if has_one_input else config.num_warps
+    return tw.Config({}, num_warps=warps, num_stages=config.num_stages)
+
+
+@tw.autotune(row_configs, key=["rows", "columns"], default=_norm_config)
 @tw.jit
 def normalize_kernel(
     x_ptr,
@@ -200,55 +206,90 @@ def normalize_kernel(
     RMS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    ONE_BLOCK: tl.constexpr,
 ):
-    """The norms of `ROWS` rows; `ONE_BLOCK`: they fit into a block, and are read once."""
+    """The norms of `ROWS` rows that fit into a block."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row = row < rows
-    column = tl.arange(0, BLOCK)[None, :]
-    x_ptrs = x_ptr + row[:, None] * x_row_stride
-    out = row[:, None] * columns
-    residual_row = row[:, None] * residual_row_stride
-    mean = tl.zeros((ROWS,), DTYPE)
-    squares = tl.zeros((ROWS,), DTYPE)
+    at = tl.arange(0, BLOCK)[None, :]
+    mask = is_row[:, None] & (at < columns)
+    x_ptrs = x_ptr + row[:, None] * x_row_stride + at * x_column_stride
+    residual_at = row[:, None] * residual_row_stride + at * residual_column_stride
+    x = row_elements(x_ptrs, residual_ptr, residual_at, mask, DTYPE)
+    # Loaded before the sums, for which threads wait.
+    weight = parameter(weight_ptr, at, at < columns, 1.0, DTYPE)
+    bias = parameter(bias_ptr, at, at < columns, 0.0, DTYPE)
+    out = row[:, None] * columns + at
+    if sum_ptr is not None:
+        tl.store(sum_ptr + out, x, mask)
+    if RMS:
+        centered = x
+    else:
+        mean = tl.sum(x, axis=1) / columns
+        tl.store(mean_ptr + row, mean, is_row)
+        centered = tl.where(mask, x - mean[:, None], 0.0)
+    rstd = 1 / tl.sqrt(tl.sum(centered * centered, axis=1) / columns + EPS)
+    tl.store(rstd_ptr + row, rstd, is_row)
+    y = centered * rstd[:, None] * weight.to(DTYPE) + bias.to(DTYPE)
+    tl.store(y_ptr + out, y, mask, cache_modifier=".cs")
+
+
+@tw.jit
+def long_rows_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    bias_ptr,
+    y_ptr,
+    sum_ptr,
+    mean_ptr,
+    rstd_ptr,
+    columns,
+    x_row_stride,
+    x_column_stride,
+    residual_row_stride,
+    residual_column_stride,
+    EPS: tl.constexpr,
+    RMS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The norm of a row that is read in blocks, twice."""
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    residual_row = row * residual_row_stride
+    mean = tl.cast(0.0, DTYPE)
+    squares = tl.cast(0.0, DTYPE)
     for first in range(0, columns, BLOCK):
-        at = first + column
-        mask = is_row[:, None] & (at < columns)
+        at = first + tl.arange(0, BLOCK)
+        mask = at < columns
         residual_at = residual_row + at * residual_column_stride
-        x = row_elements(x_ptrs + at * x_column_stride, residual_ptr, residual_at, mask, DTYPE)
+        x = row_elements(x_ptr + at * x_column_stride, residual_ptr, residual_at, mask, DTYPE)
         if sum_ptr is not None:
-            tl.store(sum_ptr + out + at, x, mask)
+            tl.store(sum_ptr + row * columns + at, x, mask)
         if RMS:
-            squares += tl.sum(x * x, axis=1)
+            squares += tl.sum(x * x)
         else:
             # Chan et al., "Updating formulae and a pairwise algorithm", 1979: two parts' mean and
             # squares about it make those of both.
             size = tl.minimum(columns - first, BLOCK)
-            step = tl.sum(x, axis=1) / size - mean
-            centered = tl.where(mask, x - (mean + step)[:, None], 0.0)
-            squares += tl.sum(centered * centered, axis=1)
+            step = tl.sum(x) / size - mean
+            centered = tl.where(mask, x - (mean + step), 0.0)
             part = tl.cast(first, DTYPE) / (first + size)
-            squares += step * step * (part * size)
+            squares += tl.sum(centered * centered) + step * step * (part * size)
             mean += step * (1 - part)
-        if ONE_BLOCK:
-            rstd = 1 / tl.sqrt(squares / columns + EPS)
-            normal = (x - mean[:, None]) * rstd[:, None]
-            y = scaled(normal, weight_ptr, bias_ptr, at, at < columns, DTYPE)
-            tl.store(y_ptr + out + at, y, mask, cache_modifier=".cs")
     rstd = 1 / tl.sqrt(squares / columns + EPS)
-    tl.store(rstd_ptr + row, rstd, is_row)
+    tl.store(rstd_ptr + row, rstd)
     if not RMS:
-        tl.store(mean_ptr + row, mean, is_row)
-    if not ONE_BLOCK:
-        for first in range(0, columns, BLOCK):
-            at = first + column
-            mask = is_row[:, None] & (at < columns)
-            residual_at = residual_row + at * residual_column_stride
-            x = row_elements(x_ptrs + at * x_column_stride, residual_ptr, residual_at, mask, DTYPE)
-            normal = (x - mean[:, None]) * rstd[:, None]
-            y = scaled(normal, weight_ptr, bias_ptr, at, at < columns, DTYPE)
-            tl.store(y_ptr + out + at, y, mask)
+        tl.store(mean_ptr + row, mean)
+    for first in range(0, columns, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        mask = at < columns
+        residual_at = residual_row + at * residual_column_stride
+        x = row_elements(x_ptr + at * x_column_stride, residual_ptr, residual_at, mask, DTYPE)
+        weight = parameter(weight_ptr, at, mask, 1.0, DTYPE).to(DTYPE)
+        y = (x - mean) * rstd * weight + parameter(bias_ptr, at, mask, 0.0, DTYPE).to(DTYPE)
+        tl.store(y_ptr + row * columns + at, y, mask)
 
 
 def _statistics(x: Any, dims: int, rms: bool) -> tuple[Any, Any]:
@@ -320,21 +361,15 @@ def _launch(
     weight = None if weight is None else contiguous(weight)
     bias = None if bias is None else contiguous(bias)
     per_program, block = row_blocks(x, rows, columns)
+    arrays = (x, residual, weight, bias, *outputs)
+    layout = (*strides(x), *((0, 0) if residual is None else strides(residual)))
+    if columns > block:
+        long_rows_kernel[(rows,)](
+            *arrays, columns, *layout, EPS=eps, RMS=rms, BLOCK=block, num_warps=16
+        )
+        return
     normalize_kernel[(tw.cdiv(rows, per_program),)](
-        x,
-        residual,
-        weight,
-        bias,
-        *outputs,
-        rows,
-        columns,
-        *strides(x),
-        *((0, 0) if residual is None else strides(residual)),
-        EPS=eps,
-        RMS=rms,
-        ROWS=per_program,
-        BLOCK=block,
-        ONE_BLOCK=columns <= block,
+        *arrays, rows, columns, *layout, EPS=eps, RMS=rms, ROWS=per_program, BLOCK=block
     )
 
 

@@ -28,9 +28,11 @@ _ELEMENTS = 2048  # of a program with several rows
 row_configs = [tw.Config({}, num_warps=warps) for warps in (2, 4, 8, 16)]
 
 
-def row_blocks(x: Any, rows: int, columns: int) -> tuple[int, int]:
+def row_blocks(
+    x: Any, rows: int, columns: int, most_columns: int = _MOST_COLUMNS
+) -> tuple[int, int]:
     """Return how many rows, and columns at a time, a program works on."""
-    block = min(tw.next_power_of_2(max(columns, 1)), _MOST_COLUMNS)
+    block = min(tw.next_power_of_2(max(columns, 1)), most_columns)
     if block >= _ELEMENTS:
         return 1, block
     programs = 64 if on_cpu(x) else 1024
@@ -38,9 +40,15 @@ def row_blocks(x: Any, rows: int, columns: int) -> tuple[int, int]:
 
 
 def row_warps(arguments: dict[str, Any]) -> tw.Config:
-    """Return the configuration before tuning: 8 to 16 elements for each thread."""
+    """Return the configuration before tuning: 8 to 16 elements for each thread.
+
+    Rows that are read once have nothing to be loaded ahead.
+    """
     elements = arguments["ROWS"] * arguments["BLOCK"]
-    return tw.Config({}, num_warps=min(max(elements // 512, 1), 16))
+    is_whole = arguments.get("columns", 0) <= arguments["BLOCK"]
+    return tw.Config(
+        {}, num_warps=min(max(elements // 512, 1), 16), num_stages=1 if is_whole else 3
+    )
 
 
 def rows_and_columns(x: Any, dims: int) -> tuple[int, int]:
