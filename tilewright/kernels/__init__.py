@@ -15,9 +15,13 @@ from tilewright.kernels.attention import (
     varlen_attention,
 )
 from tilewright.kernels.channel_norms import batch_norm, group_norm, instance_norm
+from tilewright.kernels.convolution import causal_conv1d, conv1d, conv2d
 from tilewright.kernels.cross_entropy import cross_entropy
+from tilewright.kernels.cumsum import cumsum
 from tilewright.kernels.dropout import dropout
 from tilewright.kernels.embedding import embedding
+from tilewright.kernels.histogram import histc
+from tilewright.kernels.linear_algebra import cholesky, solve_triangular
 from tilewright.kernels.linear_cross_entropy import linear_cross_entropy
 from tilewright.kernels.matmul import (
     dequantize_weight,
@@ -45,6 +49,7 @@ from tilewright.kernels.recurrent_modules import GRU, LSTM
 from tilewright.kernels.rotary import rotary_embedding
 from tilewright.kernels.segments import segment_reduce
 from tilewright.kernels.softmax import log_softmax, softmax
+from tilewright.kernels.topk import topk
 
 __all__ = [
     "GRU",
@@ -59,7 +64,12 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "causal_conv1d",
+    "cholesky",
+    "conv1d",
+    "conv2d",
     "cross_entropy",
+    "cumsum",
     "decode_attention",
     "dequantize_weight",
     "dropout",
@@ -69,6 +79,7 @@ __all__ = [
     "group_norm",
     "grouped_mm",
     "gru",
+    "histc",
     "images",
     "instance_norm",
     "layer_norm",
@@ -90,6 +101,8 @@ __all__ = [
     "segment_reduce",
     "silu",
     "softmax",
+    "solve_triangular",
     "swiglu",
+    "topk",
     "varlen_attention",
 ]

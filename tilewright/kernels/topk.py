@@ -1,0 +1,142 @@
+"""The largest or smallest elements along one dimension."""
+
+from typing import Any
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.arrays import converted, dtype_name, empty, folded, strides, torch
+from tilewright.kernels.checks import dimension
+from tilewright.kernels.elementwise import is_nan
+from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import row_blocks, row_configs, row_offsets, row_warps
+
+__all__ = ["topk"]
+
+_DTYPES = ("float16", "bfloat16", "float32")
+_MOST_COLUMNS = 2048  # that are sorted together
+
+
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """Return the `k` largest (or smallest) elements along `dim`, in order, and where they are.
+
+    NaN counts as larger than all numbers, and of equal elements the first is taken; differentiable.
+
+    Args:
+        x: Array of fp16, bf16 or fp32, of any shape and strides.
+        k: How many, at most the size of that dimension.
+        dim: The dimension along which elements are compared.
+        largest: Whether the largest are wanted.
+
+    Returns:
+        Elements, and their places as int64; `dim` has the size `k`.
+
+    >>> import numpy as np
+    >>> topk(np.array([3.0, 1.0, 4.0, 1.0, 5.0], np.float32), 2)
+    (array([5., 4.], dtype=float32), array([4, 2]))
+    """
+    dim = dimension(x, dim)
+    if not 0 <= k <= x.shape[dim]:
+        raise ValueError(f"`k` is {k}, and `x` has {x.shape[dim]} elements along `dim`")
+    values, index = _topk(x, k, dim, largest)
+    return values, converted(index, "int64")
+
+
+@tw.jit
+def ordered_keys(x, column, mask, LARGEST: tl.constexpr):
+    """Return integers of 64 bits in the order of elements, and of their places where those tie."""
+    # The bits of floats are ordered as their magnitudes are; negative ones are turned around.
+    bits = tl.where(is_nan(x), 0x7FFFFFFF, x.to(tl.int32, bitcast=True))
+    key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    if not LARGEST:
+        key = ~key
+    key = (key.to(tl.int64) << 32) + (0x7FFFFFFF - column)
+    return tl.where(mask, key, -(1 << 63))
+
+
+@tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
+@tw.jit
+def topk_kernel(
+    x_ptr,
+    values_ptr,
+    index_ptr,
+    rows,
+    columns,
+    after,
+    k,
+    x_before_stride,
+    x_column_stride,
+    x_after_stride,
+    LARGEST: tl.constexpr,
+    K: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The best `K` of `ROWS` rows: those of a block and those so far make those of both."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row = (row < rows)[:, None]
+    x_row = x_ptr + row_offsets(row, after, x_before_stride, x_after_stride)[:, None]
+    best = tl.full((ROWS, K), -(1 << 63), tl.int64)
+    for first in range(0, columns, BLOCK):
+        column = first + tl.arange(0, BLOCK)[None, :]
+        mask = is_row & (column < columns)
+        x = tl.load(x_row + column * x_column_stride, mask, 0.0).to(tl.float32)
+        own = tl.topk(ordered_keys(x, column, mask, LARGEST), K, dim=1)
+        best = tl.topk(tl.cat(best, own, dim=1), K, dim=1)
+    place = tl.arange(0, K)[None, :]
+    mask = is_row & (place < k)
+    column = 0x7FFFFFFF - (best & 0x7FFFFFFF)
+    out = row_offsets(row, after, k * after, 1)[:, None] + place * after
+    tl.store(index_ptr + out, column.to(tl.int32), mask)
+    tl.store(values_ptr + out, tl.load(x_row + column * x_column_stride, mask), mask)
+
+
+def _allocate(x: Any, k: int, dim: int, largest: bool) -> Any:
+    if dtype_name(x) not in _DTYPES:
+        raise TypeError(f"`x` is of {dtype_name(x)}; one of {', '.join(_DTYPES)} is needed")
+    shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
+    return empty(shape, x), empty(shape, x, "int32")
+
+
+@operation(
+    "topk(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)", allocate=_allocate
+)
+def _topk(outputs: Any, x: Any, k: int, dim: int, largest: bool) -> None:
+    x = folded(x, dim)
+    before, columns, after = x.shape
+    rows = before * after
+    if rows * k == 0:
+        return
+    size = tw.next_power_of_2(k)
+    # A block has at least as many elements as are wanted.
+    per_program, block = row_blocks(x, rows, max(columns, size), max(_MOST_COLUMNS, size))
+    topk_kernel[(tw.cdiv(rows, per_program),)](
+        x,
+        *outputs,
+        rows,
+        columns,
+        after,
+        k,
+        *strides(x),
+        LARGEST=largest,
+        K=size,
+        ROWS=per_program,
+        BLOCK=block,
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, _, ctx.dim, _ = inputs
+    ctx.shape = x.shape
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1])
+
+
+def _backward(ctx: Any, dy: Any, _: Any) -> tuple[Any, ...]:
+    if dy is None:
+        return None, None, None, None
+    (index,) = ctx.saved_tensors
+    dx = torch.zeros(ctx.shape, dtype=dy.dtype, device=dy.device)
+    return dx.scatter(ctx.dim, index.to(torch.int64), dy), None, None, None
+
+
+_topk.register_autograd(_backward, setup_context=_setup_context)
