@@ -746,17 +746,9 @@ def run_python(*arguments, given=None, cache):
     )
 
 
-@pytest.mark.parametrize("way", ["stdin", "command", "prompt"])
-def test_kernels_without_source(tmp_path, way):
-    given, arguments = WITHOUT_SOURCE, []
-    if way == "command":
-        given, arguments = None, ["-c", WITHOUT_SOURCE]
-    elif way == "prompt":
-        given, arguments = f"exec({WITHOUT_SOURCE!r}, {{}})\n", ["-i", "-q"]
-    done = run_python(*arguments, given=given, cache=tmp_path)
+def test_kernels_without_source(tmp_path):
+    done = run_python(given=WITHOUT_SOURCE, cache=tmp_path)
     assert done.returncode == 0, done.stderr
-    if way == "prompt" and sys.version_info >= (3, 13):
-        pytest.skip("prompts keep the source")
     assert done.stdout.split() == ["said", "said", "2.0"], done.stdout + done.stderr
 
 

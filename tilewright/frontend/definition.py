@@ -48,9 +48,9 @@ _RECENT: deque[Syntax] = deque(maxlen=32)
 class Definition:
     """A Python function written in the language.
 
-    The source is read from its file, or given as `source` for functions made by `exec` or typed at
-    a prompt that keeps none. It is parsed when first needed; a function without source is an error
-    only when used.
+    The source is read from its file, or found where the function is made (`unsaved_source.py`), or
+    given as `source`. It is parsed when first needed; a function without source is an error only
+    when used.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FunctionType
 
 from tilewright.errors import CompileError, Location
+from tilewright.frontend.unsaved_source import unsaved_source
 
 __all__ = ["SourceReader", "SourceText"]
 
@@ -86,14 +87,26 @@ class SourceReader:
         if source is None:
             linecache.checkcache(self._code.co_filename)
             self._lines = linecache.getlines(self._code.co_filename, fn.__globals__)
+            if not self._lines:
+                self._keep(unsaved_source(self._code))
+
+    def _keep(self, text: str | None) -> None:
+        """Take a text that is in no file, and let tracebacks show its lines."""
+        if text is not None:
+            self.file = self._name_of(text)
+            self._lines = text.splitlines(keepends=True)
+            linecache.cache[self.file] = (len(text), None, self._lines, self.file)
 
     def _file(self) -> str:
         """Return the absolute path, or the name that the source has where it is no file."""
         if self._given is not None:
-            digest = hashlib.sha256(self._given.encode()).hexdigest()[:12]
-            return f"<source of {self._fn.__name__} {digest}>"
+            return self._name_of(self._given)
         name = self._code.co_filename
         return name if name.startswith("<") else str(Path(name).absolute())
+
+    def _name_of(self, text: str) -> str:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"<source of {self._fn.__name__} {digest}>"
 
     def read(self) -> tuple[SourceText, ast.FunctionDef]:
         """Return the source and its syntax tree, whose lines have other numbers.

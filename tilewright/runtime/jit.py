@@ -541,7 +541,7 @@ def jit(  # noqa: PLR0913 - the signature is Triton's
     kernel of its own: no constant where an int is 1, no assumption that 16 divides it;
     `do_not_specialize_on_alignment` leaves the first. `debug` compiles `device_assert` in,
     `noinline` keeps a called function apart, `version` is part of what identifies the kernel in
-    the disk cache, and `source` is its text where Python keeps none (`exec`, some prompts).
+    the disk cache, and `source` is its text where it is neither in a file nor at hand.
     `strict` makes what Triton does not have an error (`TILEWRIGHT_STRICT=1` does so everywhere).
     `launch_metadata(grid, metadata, arguments)` returns what else hooks around a launch are told,
     and `repr` is accepted for kernels that have it; what generates kernels asks it.
