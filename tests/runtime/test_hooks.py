@@ -58,7 +58,7 @@ def test_chains():
         chain.remove(second)
         chain.remove(second)
         chain("y")
-        assert chain.calls == (first,)
+        assert chain.calls == [first]
     assert seen == [(1, "x"), (2, "x"), (1, "y"), (2, "x"), (1, "x"), (1, "y")]
 
 

@@ -1,12 +1,14 @@
 """What compiled kernels tell of themselves, under the names that Triton's programs ask for."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 import tilewright.language as tl
 from tests.runtime import gpu_kernels
-from tilewright import Unsupported
+from tilewright import LaunchError, Unsupported
 from tilewright.compiler import ASTSource, GPUTarget, compile
 
 CONSTANT = {
@@ -76,6 +78,53 @@ def test_on_an_emulated_gpu():
         kernel = launched()
     check(kernel, GPUTarget("cuda", 90, 32))
     check_source(kernel)
+    kernel._init_handles()
+    assert kernel.module is kernel
+    assert kernel.function in kernel.asm["ptx"]
+    assert kernel.kernel
+    assert kernel.metadata_group == {}
+    assert kernel.n_max_threads == 64
+    assert (kernel.n_regs is None) == (kernel.n_spills is None)
+
+
+@pytest.mark.parametrize("target", [None, "sm_80"])
+def test_a_compiled_kernel_is_launched_again(target):
+    """On all arguments, constants included: by a grid, and as Triton's launchers are called."""
+    x, called = np.zeros(64, np.float32), []
+    with tw.emulate(target) if target else contextlib.nullcontext():
+        kernel = fill[(1,)](x, (2, 1), BLOCK=64)
+    x[:] = 0
+    kernel[(1,)](x, (4, 1), 64, stream=0)
+    assert (x == 5).all()
+    facts, hooks = object(), (called.append, called.append)
+    described = kernel.function, kernel.packed_metadata, facts
+    kernel.run(1, 1, 1, 0, *described, *hooks, x, (6, 1), 64)
+    assert (x == 7).all()
+    assert called == [facts, facts]
+    with pytest.raises(LaunchError, match=r"`BLOCK` is =32, but this kernel was compiled for =64"):
+        kernel[(1,)](x, (4, 1), 32)
+
+
+def test_the_cpu_has_no_streams():
+    x = np.zeros(64, np.float32)
+    with pytest.raises(LaunchError, match="fill: the CPU has no stream 7"):
+        launched()[(1,)](x, (2, 1), 64, stream=7)
+
+
+def test_every_name_of_a_stage_is_listed():
+    kernel = launched()
+    assert {"source", "tir", "ttir", "llir"} <= set(kernel.asm)
+    assert len(kernel.asm) == len(list(kernel.asm))
+    assert kernel.asm["ttir"] is kernel.asm["tir"]
+
+
+def test_a_stream_of_a_gpu(arrays, fake_driver):
+    kernel = gpu_kernels.make_add()[(1,)](*arrays, 128)
+    fake_driver.launches.clear()
+    kernel[(1,)](*arrays, 128, stream=0x77)
+    kernel.run(1, 1, 1, 0x78, kernel.function, None, None, None, None, *arrays, 128)
+    kernel[(1,)](*arrays, 128)
+    assert [launch.stream for launch in fake_driver.launches] == [0x77, 0x78, 0]
 
 
 def test_on_a_gpu(arrays):

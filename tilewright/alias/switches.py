@@ -89,7 +89,7 @@ class Group:
 
 def _hook(name: str) -> Any:
     found = getattr(hooks, name)
-    return found.calls if isinstance(found, HookChain) else found
+    return list(found.calls) if isinstance(found, HookChain) else found
 
 
 def _set_hook(name: str, value: Any) -> None:
@@ -98,7 +98,7 @@ def _set_hook(name: str, value: Any) -> None:
         setattr(hooks, name, value)
     elif value is not chain:
         calls = value.calls if isinstance(value, HookChain) else value
-        chain.replace(*(calls if isinstance(calls, tuple) else () if calls is None else (calls,)))
+        chain.replace(*(calls if isinstance(calls, list) else () if calls is None else (calls,)))
 
 
 autotuning = Group(

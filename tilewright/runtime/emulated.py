@@ -22,10 +22,8 @@ from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
-from tilewright.runtime.hooks import LazyDict, launch_facts
-from tilewright.runtime.kernel_code import check_arguments, check_grid
-from tilewright.runtime.kernel_source import KernelSource
-from tilewright.runtime.metadata import make_metadata, packed
+from tilewright.runtime.kernel_code import check_arguments, check_grid, checked_arguments
+from tilewright.runtime.launchable import LaunchableKernel
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.remembered import forget_launchers
 from tilewright.runtime.stages import gpu_stages
@@ -169,7 +167,7 @@ def _target_of_environment(name: str) -> NvidiaTarget:
         raise LaunchError(message, hint=error.hint) from None
 
 
-class EmulatedKernel:
+class EmulatedKernel(LaunchableKernel):
     """A kernel compiled for one set of types, constants and options, for an emulated GPU.
 
     `asm` has its tile IR as it is written (`"source"`) and optimised (`"tir"`), LLVM IR (`"llir"`)
@@ -179,7 +177,8 @@ class EmulatedKernel:
     def __init__(
         self, asked: request.Request, target: NvidiaTarget, options: Mapping[str, Any]
     ) -> None:
-        self.request, self.target, self.options = asked, target, dict(options)
+        super().__init__(self, options)
+        self.request, self.target = asked, target
         chosen = gpu_options.GpuOptions.among(options)
         function, self._ptx = build.with_room(
             asked, lambda: gpu_build.write_ptx(asked, target, chosen)
@@ -200,39 +199,27 @@ class EmulatedKernel:
         return f"<compiled kernel {self.name} {self.hash[:12]} for an emulated {target}>"
 
     @property
-    def name(self) -> str:
-        return str(self.request.function.name)
+    def facts(self) -> dict[str, Any]:
+        return {"target": GPUTarget.of(self.target), "shared": self._ptx.shared_bytes}
 
     @property
-    def hash(self) -> str:
-        return self.request.hash
+    def entry(self) -> str:
+        """The name of the entry: there is no address."""
+        return self._ptx.symbol
 
     @property
-    def src(self) -> KernelSource:
-        """The kernel's function, and what it was compiled for."""
-        return KernelSource.of(self.request.function, self.request.specializations)
+    def stream(self) -> int:
+        """0: there are no streams."""
+        return 0
 
     @property
-    def packed_metadata(self) -> tuple[int, int, int]:
-        """What Triton's launchers take of the metadata."""
-        return packed(self.metadata)
+    def kernel(self) -> bytes:
+        return self._ptx.ptx.encode() if self._assembled is None else self._assembled.cubin
 
     @property
-    def metadata(self) -> Any:
-        """What the kernel was compiled for: a named tuple of `name`, `shared`, `num_warps`, ..."""
-        return make_metadata(
-            self.options,
-            hash=self.hash,
-            name=self.name,
-            target=GPUTarget.of(self.target),
-            shared=self._ptx.shared_bytes,
-            debug=self.request.debug,
-        )
-
-    def launch_metadata(self, grid: Any, stream: int, *values: Any) -> LazyDict:
-        """Return what hooks around a launch are told; `function` is the name of the entry."""
-        described = self.request.function, self.metadata, self._ptx.symbol
-        return launch_facts(*described, grid, stream, values)
+    def metadata_group(self) -> dict[str, str]:
+        """Nothing: what is emulated is not kept on disk."""
+        return {}
 
     @functools.cached_property
     def _assembled(self) -> assembler.Assembled | None:
@@ -248,24 +235,33 @@ class EmulatedKernel:
         """The bytes of them that spill to memory; None where `n_regs` is."""
         return None if self._assembled is None else self._assembled.stack_bytes
 
+    @property
+    def n_max_threads(self) -> int:
+        """How many threads a block of this kernel has: an emulator asks for no more."""
+        return self.target.warp_size * self.num_warps
+
     @functools.cached_property
     def _without_tensor_maps(self) -> EmulatedKernel:
         """The same without tensor maps: of an array without elements there is none."""
         return EmulatedKernel(self.request, self.target, {**self.options, "tensor_maps": False})
 
-    def run(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
+    def launch(self, grid: Extents, values: Sequence[Any], stream: int | None = None) -> None:
+        """Launch on values in the order of the parameters, constants included."""
+        emulation = current_emulation() or Emulation(self.target)
+        self.emulate(grid, checked_arguments(self.request, values), emulation)
+
+    def emulate(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         """Run all programs of a grid; what comes of it is added to the emulation."""
         if all(grid):
             emulation.counts[self.name] += 1
         try:
-            self.launch(grid, arguments, emulation)
+            self._emulate(grid, arguments, emulation)
         except LaunchError as error:
             if not emulation.collects:
                 raise
             emulation.failures.append((self, error))
 
-    def launch(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
-        """Run all programs of a grid as `run` does, but raise every error."""
+    def _emulate(self, grid: Extents, arguments: Sequence[Argument], emulation: Emulation) -> None:
         given = list(leaves(arguments))
         check_grid(grid, self.target.largest_grid, self.name)
         check_arguments(grid, arguments, self._effects["written"], self._effects["accessed"])
@@ -273,7 +269,7 @@ class EmulatedKernel:
             return
         names, values = [a.name for a in given], [a.value for a in given]
         if not self._tensor_maps.fit(values):
-            self._without_tensor_maps.launch(grid, arguments, emulation)
+            self._without_tensor_maps._emulate(grid, arguments, emulation)  # noqa: SLF001 - its own class
             return
         maps = self._tensor_maps.of_launch(values, names)
         passed = [given[number] for number in self._ptx.passed]

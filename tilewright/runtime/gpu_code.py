@@ -139,7 +139,7 @@ class GpuCode(KernelCode):
     def _fail(self, code: int) -> None:
         driver().check(code, f"launching {self.name}")
 
-    def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
+    def run(self, grid: Extents, arguments: Sequence[Argument], stream: int | None = None) -> None:
         """Start the kernel on arguments that it was compiled for; it runs on while this returns.
 
         Raises `LaunchError` for a grid that GPUs do not have, as `check` does, and for a
@@ -150,7 +150,7 @@ class GpuCode(KernelCode):
         if all(grid):
             given = list(leaves(arguments))
             own = {_own_stream(argument) for argument in given if argument.view is not None}
-            stream = self._stream(own)
+            stream = self._stream(own) if stream is None else stream
             maps = self._tensor_maps.of_launch(
                 [argument.value for argument in given], [argument.name for argument in given]
             )

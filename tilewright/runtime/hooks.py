@@ -68,7 +68,7 @@ class HookChain:
     """
 
     def __init__(self, reversed: bool = False) -> None:
-        self.calls: tuple[Hook, ...] = ()
+        self.calls: list[Hook] = []
         self.reversed = reversed
 
     def __bool__(self) -> bool:
@@ -89,7 +89,7 @@ class HookChain:
 
     def replace(self, *hooks: Hook) -> None:
         """Call just these."""
-        self.calls = hooks
+        self.calls = list(hooks)
         forget_launchers()
 
 

@@ -305,7 +305,7 @@ class JITFunction(SourceFields, KernelInterface):
             name = emulation.target.architecture
             tell(f"[tilewright] {self.name}[{grid}]: {kernel.hash[:12]} on an emulated {name}")
         with self._hooks_around(kernel, 0, grid, values), self._on_host(arguments) as here:
-            kernel.run(grid, here, emulation)
+            kernel.emulate(grid, here, emulation)
         return kernel
 
     def _emulated_kernel(

@@ -13,7 +13,7 @@ from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.launch_parameters import LaunchParameter
 from tilewright.runtime.request import Request
 
-__all__ = ["KernelCode", "check_arguments", "check_grid", "location_of"]
+__all__ = ["KernelCode", "check_arguments", "check_grid", "checked_arguments", "location_of"]
 
 
 class KernelCode(ABC):
@@ -33,7 +33,7 @@ class KernelCode(ABC):
         """The builtin that checks and launches, or None where only Python can check."""
 
     @abstractmethod
-    def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
+    def run(self, grid: Extents, arguments: Sequence[Argument], stream: int | None = None) -> None:
         """Run the kernel on arguments that it was compiled for."""
 
     @property
@@ -64,28 +64,16 @@ class KernelCode(ABC):
         """What a launcher has to check, or None where only Python can."""
         return self.request.parameters(self.written, self._accessed)
 
-    def launch(self, grid: Extents, values: Sequence[Any]) -> None:
+    def launch(self, grid: Extents, values: Sequence[Any], stream: int | None = None) -> None:
         """Launch on values in the order of the parameters, constants included.
 
-        Raises `LaunchError` where they are not what the kernel was compiled for.
+        It is launched on the current stream of a GPU, or on the one that is given. Raises
+        `LaunchError` where the values are not what the kernel was compiled for.
         """
-        launcher = self.launcher
-        if launcher is not None and launcher(*grid, *values) is not NotImplemented:
-            return
-        function = self.request.function
-        if len(values) != len(function.params):
-            raise LaunchError(
-                f"{function.name} takes {len(function.params)} arguments, not {len(values)}"
-            )
-        arguments = list(map(specialize, function.params, values))
-        for argument, known in zip(arguments, self.request.specializations.values(), strict=True):
-            if argument.specialization.key != known.key:
-                raise LaunchError(
-                    f"`{argument.name}` is {argument.specialization.key}, but this kernel was "
-                    f"compiled for {known.key}",
-                    hint=f"let the types decide: `{function.name}[grid](...)`",
-                )
-        self.run(grid, arguments)
+        own = stream if stream is not None and stream != self.stream else None
+        launcher = self.launcher if own is None else None
+        if launcher is None or launcher(*grid, *values) is NotImplemented:
+            self.run(grid, checked_arguments(self.request, values), own)
 
     def check(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Raise `LaunchError` for arguments that the kernel must not get."""
@@ -95,6 +83,27 @@ class KernelCode(ABC):
         """Return the error about the assertion that fails; the first one has number 1."""
         text, place = self._assertions[number - 1]
         return LaunchError(f"device-side assert: {text}", location=location_of(place))
+
+
+def checked_arguments(request: Request, values: Sequence[Any]) -> list[Argument]:
+    """Return values, in the order of the parameters, as arguments.
+
+    Raises `LaunchError` where they are not what the kernel was compiled for.
+    """
+    function = request.function
+    if len(values) != len(function.params):
+        raise LaunchError(
+            f"{function.name} takes {len(function.params)} arguments, not {len(values)}"
+        )
+    arguments = list(map(specialize, function.params, values))
+    for argument, known in zip(arguments, request.specializations.values(), strict=True):
+        if argument.specialization.key != known.key:
+            raise LaunchError(
+                f"`{argument.name}` is {argument.specialization.key}, but this kernel was "
+                f"compiled for {known.key}",
+                hint=f"let the types decide: `{function.name}[grid](...)`",
+            )
+    return arguments
 
 
 def check_arguments(

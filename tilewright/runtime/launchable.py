@@ -3,37 +3,77 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.runtime.cache import entry_path
-from tilewright.runtime.dispatch import extents
+from tilewright.runtime.dispatch import Extents, extents
 from tilewright.runtime.hooks import LazyDict, hooks, launch_facts
-from tilewright.runtime.kernel_code import KernelCode
 from tilewright.runtime.kernel_source import KernelSource
 from tilewright.runtime.metadata import make_metadata, packed
+from tilewright.runtime.request import Request
 
 __all__ = ["LaunchableKernel"]
+
+
+class Code(Protocol):
+    """What there is to launch: the code for one target."""
+
+    @property
+    def request(self) -> Request:
+        """What was compiled."""
+
+    @property
+    def entry(self) -> Any:
+        """The function, once it is loaded: its address, the driver's handle, or a name."""
+
+    @property
+    def stream(self) -> int:
+        """The current stream of a GPU; 0 elsewhere."""
+
+    def launch(self, grid: Extents, values: Sequence[Any], stream: int | None = None) -> None:
+        """Launch on values in the order of the parameters, constants included."""
 
 
 class LaunchableKernel(ABC):
     """A kernel compiled for one set of types, constants and `options`."""
 
-    def __init__(self, code: KernelCode, options: Mapping[str, Any]) -> None:
+    def __init__(self, code: Code, options: Mapping[str, Any]) -> None:
         self._code = code
         self.options = dict(options)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        """Return a function that launches this very kernel on all arguments, by position."""
+        """Return a function that launches this very kernel on all arguments, by position.
+
+        It takes a `stream`, too: None stands for the current one.
+        """
         sizes = extents(grid)
 
-        def launch(*values: Any) -> None:
-            describe = partial(self.launch_metadata, sizes, self._code.stream, *values)
+        def launch(*values: Any, stream: int | None = None) -> None:
+            on = self._code.stream if stream is None else stream
+            describe = partial(self.launch_metadata, sizes, on, *values)
             with hooks.around_launch(describe):
-                self._code.launch(sizes, values)
+                self._code.launch(sizes, values, stream)
 
         return launch
+
+    def run(  # noqa: PLR0913, PLR0917 - the order is that of Triton's launchers
+        self,
+        x: int, y: int, z: int,
+        stream: int | None, function: Any, packed: Any, facts: Any, enter: Any, leave: Any,
+        *values: Any,
+    ) -> None:  # fmt: skip
+        """Launch as Triton's launchers do: on all arguments, constants included.
+
+        What was compiled is known here, so `function` and `packed` are not looked at; `enter` and
+        `leave` are called with `facts`, where they are given.
+        """
+        if enter:
+            enter(facts)
+        self._code.launch((x, y, z), values, stream)
+        if leave:
+            leave(facts)
 
     def launch_metadata(self, grid: Any, stream: int, *values: Any) -> LazyDict:
         """Return what hooks around a launch are told."""
@@ -86,14 +126,14 @@ class LaunchableKernel(ABC):
         _ = self._code.entry
 
     @property
-    def module(self) -> KernelCode:
+    def module(self) -> Any:
         """The loaded code."""
         self._init_handles()
         return self._code
 
     @property
-    def function(self) -> int:
-        """The entry: its address, or the handle of the GPU's driver."""
+    def function(self) -> Any:
+        """The entry: its address, the handle of the GPU's driver, or a name."""
         return self._code.entry
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.codegen.loading import LoadedObject
+from tilewright.errors import LaunchError
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.host import load_object
@@ -58,12 +59,16 @@ class MachineCode(KernelCode):
             on_error=self._fail,
         )
 
-    def run(self, grid: Extents, arguments: Sequence[Argument]) -> None:
-        """Run the kernel on arguments that it was compiled for.
+    def run(self, grid: Extents, arguments: Sequence[Argument], stream: int | None = None) -> None:
+        """Run the kernel on arguments that it was compiled for; there is no stream but 0.
 
         Raises `LaunchError` for a read-only array that the kernel writes to, for nothing in place
         of an array that it surely accesses, and for a `device_assert` that does not hold.
         """
+        if stream:
+            raise LaunchError(
+                f"{self.request.function.name}: the CPU has no stream {stream}", hint="leave it out"
+            )
         self.check(grid, arguments)
         run_packed(
             self._made[0].address(self.symbol),

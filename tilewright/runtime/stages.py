@@ -28,7 +28,10 @@ Makers = Mapping[str, Callable[[], Any]]
 
 
 class Stages(Mapping[str, Any]):
-    """Texts and machine code by stage, as `makers` give them; each is made once."""
+    """Texts and machine code by stage, as `makers` give them; each is made once.
+
+    A stage that has two names is listed under both.
+    """
 
     def __init__(self, makers: Makers) -> None:
         self._makers = makers
@@ -44,10 +47,11 @@ class Stages(Mapping[str, Any]):
         return self._made[stage]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
+        yield from self._makers
+        yield from (name for name, stage in _OTHER_NAMES.items() if stage in self._makers)
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return sum(1 for _ in self)
 
 
 def tile_stages(
