@@ -11,6 +11,7 @@ __all__ = [
     "debug_level",
     "device_debug",
     "disabled_passes",
+    "dot_precision",
     "dump_directory",
     "emulated_architecture",
     "interpret",
@@ -104,6 +105,11 @@ def cache_autotuning() -> bool:
 def cache_manager() -> str:
     """`TRITON_CACHE_MANAGER=MODULE:CLASS`: what keeps the files of programs; "" for our own."""
     return os.environ.get("TRITON_CACHE_MANAGER", "")
+
+
+def dot_precision() -> str:
+    """`TRITON_F32_DEFAULT=ieee`: what products of fp32 keep on GPUs that do not say it (tf32)."""
+    return os.environ.get("TRITON_F32_DEFAULT", "").strip() or "tf32"
 
 
 def libdevice_path() -> str:

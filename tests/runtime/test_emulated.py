@@ -304,3 +304,32 @@ def test_configurations_with_clusters_are_tuned():
         kernel = tuned[(1,)](out, counts)
     np.testing.assert_array_equal(out, np.arange(64))
     assert kernel.num_warps == 32
+
+
+@tw.jit
+def products(a_ptr, b_ptr, c_ptr, PRECISION: tl.constexpr, N: tl.constexpr):
+    place = tl.arange(0, N)[:, None] * N + tl.arange(0, N)
+    a, b = tl.load(a_ptr + place), tl.load(b_ptr + place)
+    tl.store(c_ptr + place, tl.dot(a, b, input_precision=PRECISION))
+
+
+@pytest.mark.parametrize(
+    ("in_kernel", "of_launch", "is_exact"),
+    [(None, None, False), (None, "ieee", True), ("tf32", "ieee", False), ("ieee", "tf32", True)],
+)
+def test_the_launch_says_how_precise_products_are(in_kernel, of_launch, is_exact, monkeypatch):
+    a, b = np.random.default_rng(0).standard_normal((2, 16, 16), dtype=np.float32)
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee" if of_launch is None else "")
+    for given in (of_launch,) if of_launch else ("tf32", None):
+        out = np.zeros((16, 16), np.float32)
+        with tw.emulate("sm_80"):
+            products[(1,)](a, b, out, in_kernel, N=16, default_dot_input_precision=given)
+        error = np.abs(out - a.astype(np.float64) @ b).max()
+        assert (error < 1e-5) == (is_exact or given is None), error
+
+
+def test_a_precision_of_the_environment_that_there_is_not(monkeypatch):
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "fp32")
+    x = np.zeros((16, 16), np.float32)
+    with tw.emulate("sm_80"), pytest.raises(LaunchError, match="TRITON_F32_DEFAULT=fp32"):
+        products[(1,)](x, x, x, None, N=16)

@@ -138,8 +138,8 @@ def test_keywords_and_defaults():
         ((1, 2), {"extern_libs": "a.bc"}, "`extern_libs` is a dict of names and paths"),
         (
             (1, 2),
-            {"default_dot_input_precision": "ieee"},
-            "`default_dot_input_precision` cannot be 'ieee'(.|\n)*input_precision='ieee'",
+            {"default_dot_input_precision": "fp32"},
+            "`default_dot_input_precision` cannot be 'fp32'(.|\n)*'tf32', .*'ieee'",
         ),
     ],
 )
@@ -300,7 +300,7 @@ def test_options_never_change_the_code():
 
 def test_stages_of_a_compiled_kernel():
     kernel = add.warmup(tl.float32, 16, grid=(1,))
-    assert set(kernel.asm) == {"source", "tir", "llir", "optimized", "asm", "object"}
+    assert set(kernel.asm) == {"source", "tir", "ttir", "llir", "optimized", "asm", "object"}
     assert "func @add" in kernel.asm["tir"]
     assert "define void @kernel_add" in kernel.asm["llir"]
     assert "define void @kernel_add" in kernel.asm["optimized"]
@@ -582,7 +582,6 @@ def test_kernels_tell_what_they_are():
 @pytest.mark.parametrize(
     ("option", "value", "hint"),
     [
-        ("ptx_options", "-O1", "maxnreg"),
         ("ptx_version", 87, "leave it out"),
         ("ir_override", "kernel.ttir", "made from the kernel"),
         ("arch", "sm80", "tilewright.compiler.compile"),

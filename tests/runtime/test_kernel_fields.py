@@ -10,6 +10,7 @@ import tilewright.language as tl
 from tests.runtime import gpu_kernels
 from tilewright import LaunchError, Unsupported
 from tilewright.compiler import ASTSource, GPUTarget, compile
+from tilewright.runtime import gpu_build
 
 CONSTANT = {
     "tmem_size": 0,
@@ -143,6 +144,24 @@ def test_of_types_that_are_written_down(backend):
     check(kernel, target)
     assert kernel.kernel
     assert len(kernel.metadata_group) == 1
+
+
+def test_options_of_the_assembler(tmp_path, monkeypatch):
+    tool = tmp_path / "ptxas"
+    tool.write_text('#!/bin/sh\necho "$@" > "$0.said"; case "$*" in *-bad*) exit 1; esac\n')
+    tool.write_text(tool.read_text() + 'while [ "$1" != -o ]; do shift; done; echo made > "$2"\n')
+    tool.chmod(0o755)
+    monkeypatch.setattr(gpu_build, "find_ptxas", lambda: str(tool))
+    source = ASTSource(fill, {"x_ptr": "*fp32", "pair": ("i32", "i32")}, {"BLOCK": 32})
+    target = GPUTarget("cuda", 90, 32)
+    kernel = compile(source, target, {"ptx_options": "-O1 --verbose"})
+    assert kernel.asm["cubin"] == b"made\n"
+    assert (tmp_path / "ptxas.said").read_text().split()[-2:] == ["-O1", "--verbose"]
+    with pytest.raises(Unsupported, match="ptx_options='-bad': ptxas does not accept"):
+        compile(source, target, {"ptx_options": "-bad"})
+    monkeypatch.setattr(gpu_build, "find_ptxas", lambda: None)
+    with pytest.raises(Unsupported, match="`ptx_options` are for `ptxas`, and there is none"):
+        compile(source, target, {"ptx_options": "-O2"})
 
 
 def test_machine_code_is_shown_by_nvdisasm(monkeypatch, tmp_path, arrays):

@@ -10,17 +10,25 @@ from tilewright.ir.core import Op, Value, require
 from tilewright.ir.types import DTYPES, DType, ElementType, TileType
 from tilewright.ops.numerics import Array, widen, with_dtype
 
-__all__ = ["Dot", "InputPrecision"]
+__all__ = ["PRECISIONS", "Dot", "InputPrecision"]
 
 
 class InputPrecision(enum.StrEnum):
-    """How much of fp32 operands a tensor core may drop; a target without them computes in fp32."""
+    """How much of fp32 operands a tensor core may drop; a target without them computes in fp32.
 
+    `DEFAULT` is what the launch says (`default_dot_input_precision`).
+    """
+
+    DEFAULT = "default"
     TF32 = "tf32"
     TF32X3 = "tf32x3"
     IEEE = "ieee"
     BF16X3 = "bf16x3"
     BF16X6 = "bf16x6"
+
+
+# What a user may ask for.
+PRECISIONS = tuple(p.value for p in InputPrecision if p is not InputPrecision.DEFAULT)
 
 
 class Dot(Op):

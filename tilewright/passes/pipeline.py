@@ -17,6 +17,8 @@ from tilewright.errors import InternalError, TilewrightError, Unsupported
 from tilewright.ir.core import Function, Op
 from tilewright.ir.verifier import verify
 from tilewright.ops.descriptor import DescriptorOp
+from tilewright.ops.matmul import InputPrecision
+from tilewright.passes.choose_precision import choose_precision
 from tilewright.passes.dump import Dump, Report
 from tilewright.passes.eliminate_duplicates import eliminate_duplicates
 from tilewright.passes.expand_assembly import expand_assembly
@@ -139,13 +141,17 @@ _FUSE = Pass(
     fuse_multiply_adds,
     after={"fold_dot_accumulator": "a scaled product is no accumulator any more"},
 )
+_CHOOSE_PRECISION = Pass("choose_precision", choose_precision, optional=False)
 _MULTIPLY_WIDE = Pass(
     "multiply_wide",
     multiply_wide,
     after={"legalize_casts": "products of narrow integers are products of u32 by then"},
 )
 PREPARE_FOR_GPU = _preparation(
-    expand_math_for_gpu, legalize_casts_for_gpu, early=[_FUSE], late=[_MULTIPLY_WIDE]
+    expand_math_for_gpu,
+    legalize_casts_for_gpu,
+    early=[_FUSE, _CHOOSE_PRECISION],
+    late=[_MULTIPLY_WIDE],
 )
 """What GPU targets run afterwards; some passes by what the target has instructions for."""
 
@@ -180,17 +186,20 @@ def prepare_for_gpu(
     target: NvidiaTarget,
     *,
     fuses: bool = True,
+    precision: InputPrecision = InputPrecision.TF32,
     keeps: Callable[[DescriptorOp], bool] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Function:
     """Run the passes that lead from an optimized function to what a GPU target generates.
 
-    `fuses` says whether a product and a sum may be rounded once, `keeps` which ops on tensor
+    `fuses` says whether a product and a sum may be rounded once, `precision` how precise products
+    are that do not say it, `keeps` which ops on tensor
     descriptors the target has instructions for.
     """
     made = {
         widen_products: partial(widen_products, types=target.product_types),
         expand_descriptors: partial(expand_descriptors, keeps=keeps),
+        choose_precision: partial(choose_precision, precision=precision),
         legalize_casts_for_gpu: partial(legalize_casts_for_gpu, types=target.product_types),
     }
     passes = [

@@ -13,7 +13,7 @@ from tilewright.codegen.nvidia.assembler import Assembled, assemble
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
 from tilewright.codegen.nvidia.toolkit import find_ptxas
-from tilewright.errors import InternalError
+from tilewright.errors import InternalError, Unsupported
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.runtime.build import effects, show_code, tile_ir, timed, with_room
@@ -118,11 +118,23 @@ def _finish(request: Request, lowered: LoweredForGpu, made: Assembled | Linked |
 
 
 def assembled(kernel: PtxKernel, target: NvidiaTarget) -> Assembled | None:
-    """Return what ptxas makes of a kernel; None where there is none, or one too old for the PTX."""
-    ptxas = find_ptxas()
+    """Return what ptxas makes of a kernel; None where there is none, or one too old for the PTX.
+
+    Raises `Unsupported` where there are options for ptxas that it cannot be given.
+    """
+    ptxas, options = find_ptxas(), kernel.assembler_options
     if ptxas is None:
+        if options:
+            raise Unsupported(
+                "`ptx_options` are for `ptxas`, and there is none",
+                hint="install a CUDA toolkit, or leave them out",
+            )
         return None
     try:
-        return assemble_for_more_blocks(kernel, target, lambda ptx: assemble(ptx, target, ptxas))
-    except InternalError:
+        return assemble_for_more_blocks(
+            kernel, target, lambda ptx: assemble(ptx, target, ptxas, options)
+        )
+    except InternalError as error:
+        if options:
+            raise Unsupported(f"ptx_options={' '.join(options)!r}: {error.message}") from None
         return None  # the driver tells what is wrong, if it is the PTX

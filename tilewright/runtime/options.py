@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.errors import LaunchError
+from tilewright.ops.matmul import PRECISIONS
 from tilewright.spelling import did_you_mean
 
 __all__ = ["DEFAULTS", "check_options"]
@@ -51,7 +52,6 @@ _POWERS_OF_TWO = ("num_warps", "num_ctas")
 
 # What would change the code and cannot, and what there is in its place.
 _REFUSED = {
-    "ptx_options": "`maxnreg` limits registers; other options of the assembler are not passed on",
     "ptx_version": "leave it out: the PTX is of the version that its instructions need",
     "ir_override": "leave it out: the code is always made from the kernel",
     "arch": "compile for a GPU that is written down: `tilewright.compiler.compile(source, target)`",
@@ -88,10 +88,10 @@ def _check_value(kernel: str, option: str, value: Any) -> None:
         raise LaunchError(
             f"{kernel}: `{option}` has no effect, so it cannot be {value!r}", hint=_REFUSED[option]
         )
-    if option == "default_dot_input_precision" and value not in {None, "tf32"}:
+    if option == "default_dot_input_precision" and value not in {None, *PRECISIONS}:
         raise LaunchError(
             f"{kernel}: `default_dot_input_precision` cannot be {value!r}",
-            hint=f"say it in the kernel: tl.dot(a, b, input_precision={value!r})",
+            hint=f"it is one of {', '.join(map(repr, PRECISIONS))}",
         )
     if option == "extern_libs" and value is not None and not isinstance(value, Mapping):
         raise LaunchError(

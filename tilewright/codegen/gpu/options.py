@@ -7,6 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tilewright import env
+from tilewright.errors import LaunchError
+from tilewright.ops.matmul import PRECISIONS
+
 __all__ = ["MOST_WARPS", "ForeignLibrary", "GpuOptions"]
 
 MOST_WARPS = 32  # of a block
@@ -43,7 +47,9 @@ class GpuOptions:
     `tensor_maps`, which the runtime decides, blocks of descriptors are copied element by
     element; `every_parameter`, which it decides too, passes those as well that are not read.
     `extern_libs` are files of functions that kernels call by `extern_elementwise`;
-    with `enable_reflect_ftz` those that ask whether to flush subnormal numbers do.
+    with `enable_reflect_ftz` those that ask whether to flush subnormal numbers do. Products of
+    fp32 that do not say how precise they are have the `default_dot_input_precision`.
+    `ptx_options` are for the assembler, as on its command line.
     """
 
     num_warps: int = 4
@@ -57,6 +63,8 @@ class GpuOptions:
     every_parameter: bool = False
     extern_libs: tuple[ForeignLibrary, ...] = ()
     enable_reflect_ftz: bool = True
+    default_dot_input_precision: str = "tf32"
+    ptx_options: str = ""
 
     @property
     def block_warps(self) -> int:
@@ -68,7 +76,21 @@ class GpuOptions:
         """Take those of these that are among all options of a launch."""
         names = [field.name for field in fields(cls)]
         taken = {name: options[name] for name in names if name in options}
+        taken["default_dot_input_precision"] = _precision(
+            options.get("default_dot_input_precision")
+        )
+        taken["ptx_options"] = options.get("ptx_options") or ""
         return cls(**{**taken, "extern_libs": _libraries(options.get("extern_libs"))})
+
+
+def _precision(given: str | None) -> str:
+    precision = given or env.dot_precision()
+    if precision not in PRECISIONS:
+        raise LaunchError(
+            f"TRITON_F32_DEFAULT={precision}: products have no such precision",
+            hint=f"it is one of {', '.join(PRECISIONS)}",
+        )
+    return precision
 
 
 def _libraries(named: Mapping[str, Any] | None) -> tuple[ForeignLibrary, ...]:

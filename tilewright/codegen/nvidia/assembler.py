@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +33,13 @@ class Assembled:
     cubin: bytes
 
 
-def assemble(ptx: str, target: NvidiaTarget, ptxas: str) -> Assembled:
+def assemble(ptx: str, target: NvidiaTarget, ptxas: str, options: Sequence[str] = ()) -> Assembled:
     """Assemble a text for its target; raise `InternalError` with ptxas' words if that fails."""
     with tempfile.TemporaryDirectory() as directory:
         source, output = Path(directory, "kernel.ptx"), Path(directory, "kernel.cubin")
         source.write_text(ptx, encoding="utf-8")
         command = [ptxas, f"-arch={target.architecture}", "-v", str(source), "-o", str(output)]
+        command += options
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         cubin = output.read_bytes() if done.returncode == 0 else b""
     said = done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -57,6 +58,7 @@ class PtxKernel:
     dynamic shared memory that a block needs. `assertions` are the messages and places of the
     kernel's assertions: where one fails, the variable `FAILURE` is its number and 1.
     `finds_libraries` says that functions of libraries are in it that no launch option names.
+    `assembler_options` are for ptxas.
     """
 
     ptx: str
@@ -68,6 +70,7 @@ class PtxKernel:
     tensor_maps: tuple[TensorMap, ...] = ()
     assertions: tuple[tuple[str, Location | None], ...] = ()
     finds_libraries: bool = False
+    assembler_options: tuple[str, ...] = ()
 
 
 def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEFAULTS) -> Function:
@@ -78,7 +81,13 @@ def prepare(function: Function, target: NvidiaTarget, options: GpuOptions = _DEF
     def keeps(op: ops.DescriptorOp) -> bool:
         return uses_maps and is_tensor_copy(op, function, facts())
 
-    return prepare_for_gpu(function, target, fuses=options.enable_fp_fusion, keeps=keeps)
+    return prepare_for_gpu(
+        function,
+        target,
+        fuses=options.enable_fp_fusion,
+        precision=ops.InputPrecision(options.default_dot_input_precision),
+        keeps=keeps,
+    )
 
 
 def generate(
@@ -109,6 +118,7 @@ def generate(
         module.tensor_maps,
         module.assertions,
         _finds_libraries(function, options),
+        tuple(shlex.split(options.ptx_options)),
     )
 
 

@@ -16,6 +16,7 @@ from tilewright.frontend.semantic.values import (
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops import Dot, InputPrecision
+from tilewright.ops.matmul import PRECISIONS
 
 __all__ = ["dot"]
 
@@ -80,9 +81,11 @@ def _precision(input_precision: str | None, allow_tf32: Any) -> InputPrecision:
     if input_precision is not None and allow_tf32 is not None:
         fail("dot: pass input_precision or allow_tf32, not both")
     if input_precision is None:
-        return InputPrecision.IEEE if allow_tf32 is False else InputPrecision.TF32
-    try:
-        return InputPrecision(str(input_precision).lower())
-    except ValueError:
-        allowed = ", ".join(repr(p.value) for p in InputPrecision)
+        if allow_tf32 is None:
+            return InputPrecision.DEFAULT
+        return InputPrecision.TF32 if allow_tf32 else InputPrecision.IEEE
+    name = str(input_precision).lower()
+    if name not in PRECISIONS:
+        allowed = ", ".join(map(repr, PRECISIONS))
         fail(f"dot: input_precision must be one of {allowed}, got {input_precision!r}")
+    return InputPrecision(name)
