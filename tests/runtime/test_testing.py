@@ -1,5 +1,7 @@
 """`tilewright.testing`: comparing arrays, measuring, reports."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -133,17 +135,35 @@ def measure(n, m, provider, scale, offset=0):
     return value if provider == "a" else (value, value - 1, value + 1)
 
 
-def test_reports(tmp_path, capsys):
+def test_tables_are_printed_and_saved_without_other_packages(tmp_path, capsys, monkeypatch):
+    for package in ("pandas", "matplotlib"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert measure.run(print_data=True, save_path=str(tmp_path / "plots"), offset=100) is None
+    assert capsys.readouterr().out.splitlines() == [
+        *("plot:", "   n  m    A    B"),
+        *("0  1  1  120  121", "1  2  2  140  141", "2  3  4  170  171"),
+    ]
+    saved = (tmp_path / "plots" / "plot.csv").read_text().split()
+    assert saved == ["n,m,A,B", "1,1,120,121", "2,2,140,141", "3,4,170,171"]
+    with pytest.raises(Unsupported, match=r"tables to return need pandas(.|\n)*tilewright\[plot\]"):
+        measure.run(return_df=True)
+    with pytest.raises(Unsupported, match="plots need matplotlib"):
+        measure.run(show_plots=True)
+
+
+def test_tables_as_data_frames():
     pytest.importorskip("pandas")
-    table = measure.run(print_data=True, return_df=True, offset=100)
+    table = measure.run(return_df=True, offset=100)
     assert table["A"].tolist() == [120, 140, 170]
     assert table["B-max"].tolist() == [122, 142, 172]
-    assert "plot:" in capsys.readouterr().out
     assert isinstance(testing.perf_report([BENCHMARK])(measure.fn).run(return_df=True), list)
-    assert measure.run() is None
+
+
+def test_plots(tmp_path):
     pytest.importorskip("matplotlib").use("Agg")
-    measure.run(save_path=str(tmp_path / "plots"))
-    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["plot.csv", "plot.png"]
+    measure.run(save_path=str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plot.csv", "plot.png"]
 
 
 def test_the_public_names_are_there():
