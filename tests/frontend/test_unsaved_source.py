@@ -3,6 +3,7 @@
 import code
 import linecache
 import os
+import select
 import subprocess
 import sys
 import textwrap
@@ -96,19 +97,25 @@ def test_kernels_that_are_typed_at_a_prompt(tmp_path):
     process, terminal = pty.fork()
     if process == 0:
         os.execve(sys.executable, [sys.executable, "-q"], settings(tmp_path))
+    try:
+        for line in TYPED.strip().splitlines():
+            read_until(terminal, b">>> ", b"... ")
+            os.write(terminal, line.encode() + b"\n")
+        shown = read_until(terminal, b"it is 2.0\r\n>>> ", b"Error")
+    finally:
+        os.close(terminal)
+        os.waitpid(process, 0)
+    assert b"it is 2.0" in shown, shown.decode()
+
+
+def read_until(terminal, *ends):
+    """Read what is shown, until it ends in one of these; not for ever."""
     shown = b""
-    for line in TYPED.strip().splitlines():
-        prompt = b"... " if line.startswith(("def", "    ")) else b">>> "
-        while not shown.endswith((prompt, b">>> ")):
-            shown += os.read(terminal, 4096)
-        os.write(terminal, line.encode() + b"\n")
-        shown = b""
-    while b"it is 2.0" not in shown:
+    while not shown.endswith(ends):
+        ready, _, _ = select.select([terminal], [], [], 100)
+        assert ready, shown.decode()
         shown += os.read(terminal, 4096)
-        assert b"Error" not in shown, shown.decode()
-    os.write(terminal, b"exit()\n")
-    os.waitpid(process, 0)
-    os.close(terminal)
+    return shown
 
 
 def settings(cache):

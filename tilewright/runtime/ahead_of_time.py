@@ -20,6 +20,7 @@ from tilewright.errors import LaunchError
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.parameters import Parameter, element_type_from_text
+from tilewright.ir.core import Function
 from tilewright.passes.pipeline import prepare_for_cpu
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.arguments import Argument, specialize, specialize_type
@@ -31,7 +32,7 @@ from tilewright.runtime.host import host
 from tilewright.runtime.request import Request
 from tilewright.target import NVIDIA_TARGETS
 
-__all__ = ["Artifact", "compile_ahead"]
+__all__ = ["Artifact", "compile_ahead", "compile_ahead_for_gpu"]
 
 _GPUS = {target.architecture: target for target in NVIDIA_TARGETS}
 
@@ -75,20 +76,9 @@ def compile_ahead(
         LaunchError: The signature does not fit the kernel, or a target is not known.
     """
     chosen = name or kernel.name
-    arguments = _arguments(kernel, signature)
-    debug = bool((options or {}).get("debug", False))
-    request = Request(
-        kernel,
-        {a.name: a.specialization for a in arguments},
-        debug=debug,
-        checks_overflow=debug and bool((options or {}).get("sanitize_overflow", True)),
-    )
+    request = _request(kernel, signature, options or {})
     function = tile_ir(request)
-    written = written_parameters(function)
-    parameters = [
-        CParameter(param.name, param.type.element, is_written=number in written)
-        for number, param in enumerate(function.params)
-    ]
+    parameters = _parameters(function)
     texts: list[str] = []
     cpu: CpuKernel | None = None
     if "cpu" in targets:
@@ -106,6 +96,41 @@ def compile_ahead(
     texts += [data(image.variable, image.image) for image in images]
     made = compile_to_object("\n".join(texts), host=host())
     return Artifact(chosen, header(kernel, chosen, parameters, cpu, images), made)
+
+
+def compile_ahead_for_gpu(
+    kernel: KernelFunction,
+    signature: str | Sequence[Any],
+    target: str,
+    options: Mapping[str, Any] | None = None,
+) -> tuple[list[CParameter], GpuImage]:
+    """Return what a C program passes to a kernel, and its code for one NVIDIA architecture.
+
+    The arguments and the errors are those of `compile_ahead`.
+    """
+    request = _request(kernel, signature, options or {})
+    image = _image(request, kernel.name, target, _gpu_options(options or {}))
+    return _parameters(tile_ir(request)), image
+
+
+def _request(
+    kernel: KernelFunction, signature: str | Sequence[Any], options: Mapping[str, Any]
+) -> Request:
+    debug = bool(options.get("debug", False))
+    return Request(
+        kernel,
+        {a.name: a.specialization for a in _arguments(kernel, signature)},
+        debug=debug,
+        checks_overflow=debug and bool(options.get("sanitize_overflow", True)),
+    )
+
+
+def _parameters(function: Function) -> list[CParameter]:
+    written = written_parameters(function)
+    return [
+        CParameter(param.name, param.type.element, is_written=number in written)
+        for number, param in enumerate(function.params)
+    ]
 
 
 def _gpu_options(options: Mapping[str, Any]) -> GpuOptions:

@@ -9,7 +9,7 @@ from tilewright.frontend.function import KernelFunction
 from tilewright.ir.types import PointerType
 from tilewright.runtime.artifact_code import CParameter, GpuImage
 
-__all__ = ["header"]
+__all__ = ["c_type", "header"]
 
 _C_TYPES = {
     "i1": "uint8_t",
@@ -20,7 +20,8 @@ _C_TYPES = {
 }
 
 
-def _c_type(parameter: CParameter) -> str:
+def c_type(parameter: CParameter) -> str:
+    """Return the type of a parameter in C, with a space behind it unless it ends in `*`."""
     element = parameter.element
     if isinstance(element, PointerType):
         return "void *" if parameter.is_written else "const void *"
@@ -38,7 +39,7 @@ def header(
     images: Sequence[GpuImage],
 ) -> str:
     """Return the text of the header."""
-    declared = "".join(f", {_c_type(p)}{p.c_name}" for p in parameters)
+    declared = "".join(f", {c_type(p)}{p.c_name}" for p in parameters)
     parts = [_HEAD.format(name=name, kernel=kernel.name, guard=f"TILEWRIGHT_{name.upper()}_H")]
     if cpu is not None:
         failures = "".join(
@@ -134,7 +135,7 @@ def _gpu(name: str, parameters: Sequence[CParameter], images: Sequence[GpuImage]
     declared = "".join(
         f", CUdeviceptr {p.c_name}"
         if isinstance(p.element, PointerType)
-        else f", {_c_type(p)}{p.c_name}"
+        else f", {c_type(p)}{p.c_name}"
         for p in parameters
     )
     externs = "".join(f"extern const unsigned char {i.variable}[{len(i.image)}];\n" for i in images)
