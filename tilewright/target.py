@@ -84,7 +84,8 @@ class NvidiaTarget(NamedTuple):
 
     `architecture` is its name for LLVM and ptxas, `ptx_feature` the version of PTX that LLVM is
     asked for. `shared_bytes` is how much shared memory a block may have. `product_types` are the
-    types that `mma.sync` multiplies. `has_stmatrix` and the like say what instructions there are.
+    types that `mma.sync` multiplies; where it `unpacks_fp8_operands` to fp16, the tensor cores
+    have no such instruction. `has_stmatrix` and the like say what instructions there are.
     `most_warps` is the number of warps that a multiprocessor runs at once, `largest_grid` that of
     blocks along each axis.
     """
@@ -94,6 +95,7 @@ class NvidiaTarget(NamedTuple):
     ptx_feature: str
     shared_bytes: int
     product_types: frozenset[str]
+    unpacks_fp8_operands: bool = False
     has_stmatrix: bool = False
     has_wgmma: bool = False
     has_tma: bool = False
@@ -128,10 +130,11 @@ NVIDIA_TARGETS: tuple[NvidiaTarget, ...] = (
     NvidiaTarget("sm_89", (8, 9), "+ptx84", 99 * _KIB, _ADA_PRODUCTS, most_warps=48),
     NvidiaTarget(
         "sm_90a", (9, 0), "+ptx84", 227 * _KIB, _ADA_PRODUCTS,
-        has_stmatrix=True, has_wgmma=True, has_tma=True, has_vector_atomics=True,
+        unpacks_fp8_operands=True, has_stmatrix=True, has_wgmma=True, has_tma=True,
+        has_vector_atomics=True,
     ),
     NvidiaTarget(
-        "sm_100a", (10, 0), "+ptx88", 227 * _KIB, _ADA_PRODUCTS,
+        "sm_100a", (10, 0), "+ptx88", 227 * _KIB, _ADA_PRODUCTS, unpacks_fp8_operands=True,
         has_stmatrix=True, has_tma=True, has_vector_atomics=True,
     ),
     NvidiaTarget(

@@ -353,7 +353,7 @@ class RaceDetector:
             message = f"shared byte {at} is read, but nothing has written it"
             self._find("uninitialised", message, instruction, None)
         known = self._known(threads, writer) if clock is None else clock[writer]
-        late = (writer >= 0) & (writer != columns) & (known < time) & ~exempt
+        late = (writer >= 0) & (writer != columns) & (known < time) & np.logical_not(exempt)
         if ordered:
             late &= ~self._write_ordered[cells]
         self._report(instruction, cells, threads, late, writer, self._write_by[cells], "reads")

@@ -242,3 +242,17 @@ def test_products_of_warpgroups_of_every_type(shape, dtypes):
     found = " ".join(_instructions(shape, dtypes, "sm_90a"))
     assert ("wgmma" in found) == (shape[1] >= 16)
     _check(shape, dtypes, target="sm_90a")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("depth", [8, 16])
+def test_padding_of_fp8_is_no_constant(target, depth):
+    """Assemblers unpack the upper half of a constant 0 to 2^-6 there, which reaches the result."""
+    values = _values((16, 16, depth), (E4M3, E4M3, np.float32))
+    ptx = ptx_of(dot_kernel, values, target=target, M=16, N=16, K=depth)
+    products = re.findall(r"mma\.sync\S+e4m3\S* \{[^}]*\}, \{([^}]*)\}, \{([^}]*)\}", ptx)
+    operands = {word for lists in products for words in lists for word in words.split(", ")}
+    constants = set(re.findall(r"mov\.b32 \s*(%r\d+), -?\d+;", ptx))
+    assert operands
+    assert not operands & constants
+    _check((16, 16, depth), (E4M3, E4M3, np.float32), target=target)

@@ -18,6 +18,7 @@ _NAMES = {
     "fp8e4nv": "e4m3", "fp8e5": "e5m2",
 }  # fmt: skip
 _DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "f64": 4, "s8": 32, "u8": 32, "e4m3": 32, "e5m2": 32}
+_EIGHT_BITS = frozenset({"e4m3", "e5m2"})
 # Of a sum: its name in an instruction, its LLVM type and its constraint in assembly.
 _SUMS = {
     "fp32": ("f32", "float", "f"),
@@ -50,6 +51,8 @@ class MatrixInstructions(Assembly):
         sums: Sequence[str],
     ) -> list[str]:
         left, right = (_NAMES[name] for name in elements)
+        if left in _EIGHT_BITS and self.target.unpacks_fp8_operands:
+            a, b = [self._unknown(word) for word in a], [self._unknown(word) for word in b]
         held = list(sums)
         if total == "fp16":
             held = [self._halves(sums[i], sums[i + 1]) for i in (0, 2)]
@@ -94,6 +97,20 @@ class MatrixInstructions(Assembly):
         ]  # fmt: skip
         arguments = [*(f"{operand} {w}" for w in (*a, *b)), *(f"{kind} {s}" for s in sums)]
         return self.assembly(text, constraints, arguments, kind, len(sums), TOGETHER)
+
+    def _unknown(self, word: str) -> str:
+        """Return an operand of fp8 of which the assembler does not know that it is constant.
+
+        Where the tensor cores take no fp8, ptxas (12.8 to 13.0) unpacks operands to fp16, and the
+        upper half of a constant 0 (padding, say) to 2^-6: it encodes the half as a bit of the 0.
+        """
+        code = self.code
+        is_constant = code.call("i1", "llvm.is.constant.i32", f"i32 {word}")
+        # A grid has less than 2^31 blocks along x.
+        text = "mov.u32 $0, %nctaid.x; shr.u32 $0, $0, 31;"
+        (zero,) = self.assembly(text, ["=r"], [], "i32", 1, PURE)
+        hidden = code.assign(f"or i32 {word}, {zero}")
+        return code.assign(f"select i1 {is_constant}, i32 {hidden}, i32 {word}")
 
     def _halves(self, low: str, high: str) -> str:
         code = self.code
