@@ -65,11 +65,15 @@ class Turn:
             code.line(f"store i32 0, ptr {self._place}")
             code.line(f"store i32 {phase}, ptr {self._phase}")
 
+    def next(self) -> tuple[str, str]:
+        """Return the place whose turn it is and its phase."""
+        place = self.code.assign(f"load i32, ptr {self._place}")
+        return place, self.code.assign(f"load i32, ptr {self._phase}")
+
     def take(self) -> tuple[str, str]:
         """Return the place whose turn it is and its phase, and go on."""
         code = self.code
-        place = code.assign(f"load i32, ptr {self._place}")
-        phase = code.assign(f"load i32, ptr {self._phase}")
+        place, phase = self.next()
         after = code.assign(f"add i32 {place}, 1")
         wraps = code.assign(f"icmp eq i32 {after}, {self.stages}")
         following = code.assign(f"select i1 {wraps}, i32 0, i32 {after}")
@@ -272,7 +276,10 @@ class FlowingRing(Ring):
     Each warp says that it has read a place on a second barrier, for which those who start the
     copies wait. So warps that multiply and warps that do other work overlap. The threads' own
     copies arrive on the full barrier themselves. They start while the last products of an iteration
-    run, and fill the place of the iteration before: by then other warps have read that, too.
+    run, and fill the place of the iteration before: by then other warps have read that, too. Where
+    products read such copies, the fence between the two is ahead as well: a thread waits for the
+    next iteration's tiles while the last products run, if their copies have been started, and
+    lets its products see them.
     """
 
     def __init__(
@@ -286,9 +293,12 @@ class FlowingRing(Ring):
         warps = memory.placement.num_warps
         self._empty = copies.barriers.reserve(pipeline.stages, arrivals=warps)
         self._left = Turn(self.code, pipeline.stages)
-        self._had = self.code.alloca("i1")
+        self._had, self._is_fenced = (self.code.alloca("i1") for _ in range(2))
+        self._under_way = self.code.alloca("i32")  # iterations whose copies have been started
         with self.code.entered():
-            self.code.line(f"store i1 false, ptr {self._had}")
+            for flag in (self._had, self._is_fenced):
+                self.code.line(f"store i1 false, ptr {flag}")
+            self.code.line(f"store i32 0, ptr {self._under_way}")
 
     def _arrivals(self) -> int:
         placement = self.memory.placement
@@ -317,6 +327,7 @@ class FlowingRing(Ring):
         if self._own:
             self._copy_own(place)
             self.machine.arrive_behind_copies(full)
+            self._count(1)
         if self._asked:
             with self.copies.by_first_warp() if self._own else nullcontext():
                 self._ask_for(full, place)
@@ -327,14 +338,39 @@ class FlowingRing(Ring):
     def _await_tiles(self, place: str, phase: str) -> None:
         assert self._full is not None
         self.machine.await_phase(self._full.address(place), phase)
+        if self._own:
+            self._count(-1)
         if self._own and self._reads_async:
+            code = self.code
+            fenced = code.assign(f"load i1, ptr {self._is_fenced}")
+            with code.guarded(code.assign(f"xor i1 {fenced}, true")):
+                self.machine.fence_async_proxy()
+            code.line(f"store i1 false, ptr {self._is_fenced}")
+
+    def _count(self, change: int) -> None:
+        before = self.code.assign(f"load i32, ptr {self._under_way}")
+        after = self.code.assign(f"add i32 {before}, {change}")
+        self.code.line(f"store i32 {after}, ptr {self._under_way}")
+
+    def _fence_ahead(self) -> None:
+        """Let products see the tiles of the next iteration, if they have been asked for."""
+        code = self.code
+        assert self._full is not None
+        place, phase = self._read.next()
+        left = code.assign(f"load i32, ptr {self._under_way}")
+        are_coming = code.assign(f"icmp ne i32 {left}, 0")
+        with code.guarded(are_coming):
+            self.machine.await_phase(self._full.address(place), phase)
             self.machine.fence_async_proxy()
+        code.line(f"store i1 {are_coming}, ptr {self._is_fenced}")
 
     def _meet_first(self, start_copies: Callable[[], None]) -> None:
         """Nobody waits for anybody."""
 
     def during(self, start_copies: Callable[[], None]) -> None:
         if self._own:
+            if self._reads_async:
+                self._fence_ahead()
             start_copies()
 
     def end(self, start_copies: Callable[[], None]) -> None:
