@@ -79,7 +79,7 @@ class range(_Bounds):
         widths = [t.dtype.primitive_bitwidth + t.dtype.is_int_unsigned() for t in tensors]
         index = DTYPES["i64" if max(widths) > 32 else "i32"]
         start, stop, step = (convert(tensor, index) for tensor in tensors)
-        if self.step == 0 and not isinstance(self.step, Tensor):
+        if not isinstance(self.step, Tensor) and self.step == 0:
             raise CompileError("the step of a range must not be 0")
         return start, stop, step
 
