@@ -107,7 +107,24 @@ class LaunchError(TilewrightError):
 
 
 class Unsupported(TilewrightError):
-    """The kernel is right, but this target cannot run it."""
+    """The kernel is right, but this target cannot run it.
+
+    Host code that looks for a kernel that fits raises it, too, in place of a message with what is
+    required, the limit, and the name of what there is too little of.
+    """
+
+    def __init__(
+        self,
+        message: str | float,
+        limit: float | None = None,
+        name: str = "",
+        *,
+        location: Location | None = None,
+        hint: str = "",
+    ) -> None:
+        if not isinstance(message, str):
+            message = f"out of {name}: {message} are required, and the limit is {limit}"
+        super().__init__(message, location=location, hint=hint)
 
 
 class AliasConflict(TilewrightError, ImportError):

@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import pickle
 import pkgutil
 import platform
 import subprocess
@@ -326,6 +327,12 @@ def test_interpreted_kernels_are_told_apart(installed, monkeypatch):
     kind = resolve("triton.runtime.interpreter.InterpretedFunction")
     assert isinstance(tw.jit(kernel), kind)
     assert not isinstance(compiled, kind)
+
+
+def test_host_code_raises_that_nothing_fits(installed):
+    error = resolve("triton.runtime.errors.OutOfResources")(1024, 512, "shared memory")
+    assert str(error) == "out of shared memory: 1024 are required, and the limit is 512"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_switches(installed, monkeypatch):
