@@ -203,3 +203,24 @@ def test_functions_have_no_text(compiles):
 
     store[(1,)](np.zeros(1, np.float32), one)
     assert compiles[-1][1]["compile"]["specialization_data"] is None
+
+
+def test_the_loading_of_code_is_told_once():
+    @tw.jit
+    def kernel(x_ptr):
+        tl.store(x_ptr, 1.0)
+
+    told = []
+    hooks.kernel_load_start_hook.add(lambda *facts: told.append(("start", *facts)))
+    hooks.kernel_load_end_hook.add(lambda *facts: told.append(("end", *facts)))
+    try:
+        for _ in range(2):
+            loaded = kernel[(1,)](np.zeros(1, np.float32))
+    finally:
+        hooks.kernel_load_start_hook.replace()
+        hooks.kernel_load_end_hook.replace()
+    files = loaded.metadata_group
+    assert told == [
+        ("start", None, None, "kernel", files, loaded.hash),
+        ("end", loaded.module, loaded.function, "kernel", files, loaded.hash),
+    ]

@@ -217,8 +217,8 @@ class EmulatedKernel(LaunchableKernel):
         return self._ptx.ptx.encode() if self._assembled is None else self._assembled.cubin
 
     @property
-    def metadata_group(self) -> dict[str, str]:
-        """Nothing: what is emulated is not kept on disk."""
+    def files(self) -> dict[str, str]:
+        """None: what is emulated is not kept on disk."""
         return {}
 
     @functools.cached_property

@@ -87,7 +87,7 @@ class GpuCode(KernelCode):
     @functools.cached_property
     def _made(self) -> tuple[Function, Callable[..., object] | None]:
         """The loaded entry and its launcher: made once, whichever thread asks first."""
-        with self._lock:
+        with self._loading(), self._lock:
             if "_made" in self.__dict__:
                 return self._made
             function = self._loaded()

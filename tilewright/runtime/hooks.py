@@ -108,12 +108,16 @@ class Hooks:
     `name`, `function` and `stream`, and what `@jit(launch_metadata=...)` adds. `jit_cache_hook` is
     called before a kernel is compiled for a call, and `jit_post_compile_hook` after it, with the
     keywords `key`, `repr`, `fn`, `compile`, `is_manual_warmup` and `already_compiled`; a true value
-    from the first leaves the launch out.
+    from the first leaves the launch out. `kernel_load_start_hook` and `kernel_load_end_hook` are
+    called around the loading of code, with the module, the entry (both None before), the name, the
+    files it is kept in, and the hash.
     """
 
     def __init__(self) -> None:
         self.launch_enter_hook = HookChain()
         self.launch_exit_hook = HookChain(reversed=True)
+        self.kernel_load_start_hook = HookChain()
+        self.kernel_load_end_hook = HookChain(reversed=True)
         self.jit_cache_hook: Hook | None = None
         self.jit_post_compile_hook: Hook | None = None
 

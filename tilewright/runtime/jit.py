@@ -16,6 +16,7 @@ from tilewright.frontend.parameters import Parameter
 from tilewright.ir.types import DTYPES, DType, PointerType
 from tilewright.runtime.arguments import Argument, gpu_of, specialize, specialize_type
 from tilewright.runtime.arrays import dtype_of
+from tilewright.runtime.async_compile import active_mode
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import MISSING, Binder, Extents, Grid, extents, make_binder
 from tilewright.runtime.emulated import (
@@ -143,7 +144,7 @@ class JITFunction(SourceFields, KernelInterface):
 
         A dtype (of the language, NumPy or PyTorch) stands for an aligned array of that type, as a
         `MockTensor` does. Returns None where kernels are interpreted, and where `jit_cache_hook`
-        refuses to have one compiled.
+        refuses to have one compiled; within an `AsyncCompileMode` a `FutureKernel`.
         """
         values, options = self.binder.bind(*args, **kwargs)
         self._check_call(values, options)
@@ -152,6 +153,10 @@ class JITFunction(SourceFields, KernelInterface):
         arguments = list(map(_without_memory, self.params, values))
         if self.emulation is not None:
             return self._emulated_kernel(arguments, options, self.emulation, is_warmup=True)
+        mode = active_mode()
+        if mode is not None:
+            key = self, self._key(gpu_of(self.name, arguments), arguments, options), str(options)
+            return mode.submit(key, lambda pool: self._begin(pool, arguments, options))
         return self._kernel(arguments, options, is_warmup=True)
 
     def preload(self, specialization_data: str) -> Any:
@@ -176,7 +181,11 @@ class JITFunction(SourceFields, KernelInterface):
         """
         values, options = self.binder.bind(*args, **kwargs)
         self._check_call(values, options)
-        arguments = list(map(specialize, self.params, values))
+        return self._begin(executor, list(map(specialize, self.params, values)), options)
+
+    def _begin(
+        self, executor: Executor, arguments: list[Argument], options: dict[str, Any]
+    ) -> Callable[[], codes.Compiled | None]:
         gpu = gpu_of(self.name, arguments)
         code = self._codes.get(self._key(gpu, arguments, options))
         if code is not None:

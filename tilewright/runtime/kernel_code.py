@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LaunchError, Location
 from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
+from tilewright.runtime.cache import entry_path
 from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.hooks import hooks
 from tilewright.runtime.launch_parameters import LaunchParameter
 from tilewright.runtime.request import Request
 
@@ -26,6 +29,23 @@ class KernelCode(ABC):
         self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
         self._lock = threading.Lock()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The file of the disk cache that the code is kept in, by its name."""
+        path = entry_path(self.request.cache_name)
+        return {path.name: str(path)} if path.exists() else {}
+
+    @contextlib.contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Surround the loading of the code with its hooks."""
+        start, end = hooks.kernel_load_start_hook, hooks.kernel_load_end_hook
+        name, digest = self.request.function.name, self.request.hash
+        if start:
+            start(None, None, name, self.files, digest)
+        yield
+        if end:
+            end(self, self.entry, name, self.files, digest)
 
     @property
     @abstractmethod

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from tilewright.runtime.cache import entry_path
 from tilewright.runtime.dispatch import Extents, extents
 from tilewright.runtime.hooks import LazyDict, hooks, launch_facts
 from tilewright.runtime.kernel_source import KernelSource
@@ -31,6 +30,10 @@ class Code(Protocol):
     @property
     def stream(self) -> int:
         """The current stream of a GPU; 0 elsewhere."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The file of the disk cache that it is kept in, by its name."""
 
     def launch(self, grid: Extents, values: Sequence[Any], stream: int | None = None) -> None:
         """Launch on values in the order of the parameters, constants included."""
@@ -107,8 +110,7 @@ class LaunchableKernel(ABC):
     @property
     def metadata_group(self) -> dict[str, str]:
         """The file of the disk cache that the kernel is kept in, by its name."""
-        path = entry_path(self._code.request.cache_name)
-        return {path.name: str(path)} if path.exists() else {}
+        return self._code.files
 
     @property
     def src(self) -> KernelSource:

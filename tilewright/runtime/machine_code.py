@@ -38,7 +38,7 @@ class MachineCode(KernelCode):
     @functools.cached_property
     def _made(self) -> tuple[LoadedObject, Callable[..., object] | None]:
         """The object in memory and its launcher: made once, whichever thread asks first."""
-        with self._lock:
+        with self._loading(), self._lock:
             if "_made" in self.__dict__:
                 return self._made
             loaded = load_object(self._object_bytes)

@@ -22,6 +22,7 @@ from tilewright.errors import Unsupported as OutOfResources
 from tilewright.frontend.aggregates import aggregate
 from tilewright.frontend.builtin import must_use_result
 from tilewright.frontend.constexpr_function import constexpr_function
+from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotune import Autotuner, autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
@@ -44,9 +45,11 @@ connect()
 __version__ = TRITON_VERSION
 
 __all__ = [
+    "AsyncCompileMode",
     "Autotuner",
     "CompilationError",
     "Config",
+    "FutureKernel",
     "Heuristics",
     "InterpreterError",
     "JITFunction",
