@@ -1,6 +1,15 @@
 """What `benchmarks/library.py` measures, a file for each family of operations."""
 
-from benchmarks.library_rows import attention, images, layers, matmul, norms, quantized, softmax
+from benchmarks.library_rows import (
+    attention,
+    images,
+    layers,
+    matmul,
+    norms,
+    quantized,
+    recurrent,
+    softmax,
+)
 from benchmarks.library_rows.row import LibraryRow
 
 __all__ = ["LibraryRow", "all_rows"]
@@ -8,13 +17,5 @@ __all__ = ["LibraryRow", "all_rows"]
 
 def all_rows(device: str) -> list[LibraryRow]:
     """The rows for "cuda" or "cpu", in the order of the table."""
-    families = (
-        softmax,
-        norms,
-        layers,
-        images,
-        attention,
-        matmul,
-        quantized,
-    )
+    families = (softmax, norms, layers, images, attention, matmul, quantized, recurrent)
     return [row for family in families for row in family.rows(device)]

@@ -44,6 +44,7 @@ from tilewright.kernels.pooling import (
     max_pool1d,
     max_pool2d,
 )
+from tilewright.kernels.recurrence import linear_recurrence
 from tilewright.kernels.recurrent import gru, lstm
 from tilewright.kernels.recurrent_modules import GRU, LSTM
 from tilewright.kernels.rotary import rotary_embedding
@@ -85,6 +86,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "linear_cross_entropy",
+    "linear_recurrence",
     "log_softmax",
     "lstm",
     "matmul",

@@ -63,7 +63,7 @@ def _shared_division(
     warps = 8 if gates * depth > 1024 else 4
     # With few columns, warps share the depth instead of them.
     split = warps if gates == 1 else 1
-    each = min(max(tw.next_power_of_2(depth) // split, 16), 128)
+    each = min(max(tw.next_power_of_2(depth) // split, 16), 256 if split == 1 else 128)
     tiles = Tiles(
         rows, _UNITS, each, tuple(range(0, depth, each * split)), split, product_precision(x)
     )
