@@ -32,6 +32,13 @@ def break_at(n, k):
     return s
 
 
+def step_of_another_value(n, k):
+    s = 0
+    for i in range(0, n, k * k + 1):
+        s += i
+    return s
+
+
 def continue_on_odd(n, k):
     s = 0
     for i in range(n):
