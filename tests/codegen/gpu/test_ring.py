@@ -133,8 +133,8 @@ def test_warps_of_attention_never_meet_in_a_loop(head, columns, registers, causa
         assert ARRIVES in loop
         assert "bar.sync" not in loop
         assert loop.count("mbarrier.arrive.shared") == 1
-        # One for the first iteration, and one for the next behind the products' start.
-        assert loop.count("fence.proxy.async") == 2
+        # In short iterations one for the first, and one for the next behind the products' start.
+        assert loop.count("fence.proxy.async") == (2 if head == 64 else 1)
         # Copies start behind the products, one of which still runs.
         assert loop.index("wgmma.commit_group") < loop.index(ARRIVES)
     if find_ptxas() is not None:

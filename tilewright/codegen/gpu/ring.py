@@ -270,6 +270,10 @@ class Ring:
             start_copies()
 
 
+# Longer iterations hide the fence, and would wait for copies that are not there yet.
+_SHORT_ITERATION_BYTES = 16 << 10
+
+
 class FlowingRing(Ring):
     """A ring that warps go round at their own pace.
 
@@ -277,9 +281,9 @@ class FlowingRing(Ring):
     copies wait. So warps that multiply and warps that do other work overlap. The threads' own
     copies arrive on the full barrier themselves. They start while the last products of an iteration
     run, and fill the place of the iteration before: by then other warps have read that, too. Where
-    products read such copies, the fence between the two is ahead as well: a thread waits for the
-    next iteration's tiles while the last products run, if their copies have been started, and
-    lets its products see them.
+    products read such copies and an iteration is short, the fence between the two is ahead as well:
+    a thread waits for the next iteration's tiles while the last products run, if their copies have
+    been started, and lets its products see them.
     """
 
     def __init__(
@@ -293,12 +297,19 @@ class FlowingRing(Ring):
         warps = memory.placement.num_warps
         self._empty = copies.barriers.reserve(pipeline.stages, arrivals=warps)
         self._left = Turn(self.code, pipeline.stages)
-        self._had, self._is_fenced = (self.code.alloca("i1") for _ in range(2))
-        self._under_way = self.code.alloca("i32")  # iterations whose copies have been started
+        own_bytes = sum(self.layouts[load].size_bytes for load in self._own)
+        self._fences_ahead = self._reads_async and 0 < own_bytes <= _SHORT_ITERATION_BYTES
+        self._had = self.code.alloca("i1")
+        flags = [self._had]
+        if self._fences_ahead:
+            self._is_fenced = self.code.alloca("i1")
+            self._under_way = self.code.alloca("i32")  # iterations whose copies have been started
+            flags.append(self._is_fenced)
         with self.code.entered():
-            for flag in (self._had, self._is_fenced):
+            for flag in flags:
                 self.code.line(f"store i1 false, ptr {flag}")
-            self.code.line(f"store i32 0, ptr {self._under_way}")
+            if self._fences_ahead:
+                self.code.line(f"store i32 0, ptr {self._under_way}")
 
     def _arrivals(self) -> int:
         placement = self.memory.placement
@@ -327,7 +338,8 @@ class FlowingRing(Ring):
         if self._own:
             self._copy_own(place)
             self.machine.arrive_behind_copies(full)
-            self._count(1)
+            if self._fences_ahead:
+                self._count(1)
         if self._asked:
             with self.copies.by_first_warp() if self._own else nullcontext():
                 self._ask_for(full, place)
@@ -338,14 +350,15 @@ class FlowingRing(Ring):
     def _await_tiles(self, place: str, phase: str) -> None:
         assert self._full is not None
         self.machine.await_phase(self._full.address(place), phase)
-        if self._own:
-            self._count(-1)
-        if self._own and self._reads_async:
+        if self._fences_ahead:
             code = self.code
+            self._count(-1)
             fenced = code.assign(f"load i1, ptr {self._is_fenced}")
             with code.guarded(code.assign(f"xor i1 {fenced}, true")):
                 self.machine.fence_async_proxy()
             code.line(f"store i1 false, ptr {self._is_fenced}")
+        elif self._own and self._reads_async:
+            self.machine.fence_async_proxy()
 
     def _count(self, change: int) -> None:
         before = self.code.assign(f"load i32, ptr {self._under_way}")
@@ -369,7 +382,7 @@ class FlowingRing(Ring):
 
     def during(self, start_copies: Callable[[], None]) -> None:
         if self._own:
-            if self._reads_async:
+            if self._fences_ahead:
                 self._fence_ahead()
             start_copies()
 
