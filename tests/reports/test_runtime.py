@@ -246,11 +246,19 @@ def test_5386_a_function_made_by_exec(launch):
     namespace = {"tl": tl}
     exec(EXECUTED, namespace)
     x = np.zeros(1, np.int32)
+    launch(jit(namespace["made"]), (1,), x)
+    assert x[0] == 7
+
+
+def test_5386_a_text_that_is_nowhere_kept(launch):
+    namespace = {"tl": tl}
+    exec(EXECUTED.replace("7", "8"), namespace)
+    x = np.zeros(1, np.int32)
     with pytest.raises(CompileError, match="source of `made` is not available") as raised:
         launch(jit(namespace["made"]), (1,), x)
     assert "source=" in raised.value.hint
-    launch(jit(source=EXECUTED)(namespace["made"]), (1,), x)
-    assert x[0] == 7
+    launch(jit(source=EXECUTED.replace("7", "8"))(namespace["made"]), (1,), x)
+    assert x[0] == 8
 
 
 @jit
