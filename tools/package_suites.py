@@ -52,6 +52,9 @@ SUITES = {
             "test/cutedsl/*": "needs the package nvidia-cutlass-dsl, and CUDA",
             "test/cutile/*": "needs the package cuda-tile, and CUDA",
             "test/megatron/*": "needs the package megatron, and CUDA",
+            "test/transformers/test_cross_entropy.py::"
+            "test_correctness_with_z_loss_with_other_params_once[0.2--42-sum": "gradients to 1e-6: "
+            "PyTorch's on the CPU are 3e-5 off the exact ones, the kernel's 1e-6",
             "test/transformers/test_group_norm.py::test_liger_group_norm"
             "[dtype0-0.0001-0.0001-16-48-12-8192]": "sums of 131072 numbers, to 1e-4: PyTorch's on "
             "the CPU are 7e-4 off the exact ones, the kernel's 2e-4",
