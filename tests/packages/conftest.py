@@ -162,8 +162,8 @@ def as_on_a_gpu(device, monkeypatch):
     """On the CPU, host code that insists on CUDA is told that its tensors are there.
 
     It asserts `tensor.is_cuda`, enters `torch.cuda.device(...)`, counts the drivers that are active
-    and the multiprocessors, and chooses by the compute capability: 9.0, for which packages are
-    tuned most. Kernels run where the tensors really are.
+    and chooses by the compute capability: 9.0, for which packages are tuned most. Kernels run where
+    the tensors really are.
     """
     if device == "cuda":
         yield
@@ -174,8 +174,6 @@ def as_on_a_gpu(device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    properties = types.SimpleNamespace(multi_processor_count=4)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
     backends = importlib.import_module("triton.backends").backends
     monkeypatch.setattr(backends["nvidia"].driver, "is_active", lambda: True)
     driver = importlib.import_module("triton.runtime").driver

@@ -76,6 +76,7 @@ def sparse(package, device, monkeypatch):
         pytest.skip("PyTorch was imported before the alias")
     if device == "cpu":
         monkeypatch.setattr(module, "check_device", lambda *_: None)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "none", raising=False)
     kept = torch.rand(4, 8) < 0.5
     kept[:, 0] = True
     kept = kept.repeat_interleave(16, 0).repeat_interleave(16, 1)
@@ -101,7 +102,7 @@ def test_softmax_of_sparse_rows(sparse):
 
 @pytest.mark.ladder(40)
 @pytest.mark.parametrize("tokens", [64, 100])
-def test_mixture_of_experts_and_its_gradient(package, tokens):
+def test_mixture_of_experts_and_its_gradient(package, device, tokens):
     function = package("liger_kernel.ops.fused_moe").LigerFusedMoEFunction
     logits = torch.randn(tokens, 8)
     chosen = logits.topk(2).indices
@@ -117,12 +118,13 @@ def test_mixture_of_experts_and_its_gradient(package, tokens):
     )
     each = torch.einsum("th,tdh->td", F.silu(gates) * ups, down[chosen.flatten()])
     expected = (each.unflatten(0, (tokens, 2)) * weights[..., None]).sum(1)
-    close(found, expected, 1e-4)
+    # GPUs multiply in tf32.
+    close(found, expected, 1e-4 if device == "cpu" else 1e-2)
     gradient = torch.randn(tokens, 64)
     (found * gradient).sum().backward()
     (expected * gradient).sum().backward()
     for one, other in zip(mine, theirs, strict=True):
-        close(one.grad, other.grad, 1e-3)
+        close(one.grad, other.grad, 1e-3 if device == "cpu" else 5e-2)
 
 
 VLLM = "vllm-0.33.0"
@@ -133,11 +135,14 @@ GLUON = ("triton.experimental", "triton.experimental.gluon", "triton.experimenta
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("kind", ["float16", "float8_e4m3fn", "float4"])
-def test_products_of_slices(package, as_on_a_gpu, persistent, ragged, kind):
+def test_products_of_slices(package, device, as_on_a_gpu, monkeypatch, persistent, ragged, kind):
     product = package("triton_kernels.matmul")
     flags = package("triton_kernels.matmul_details.opt_flags")
     formats = package("triton_kernels.numerics_details.mxfp")
     slices = package("triton_kernels.tensor_details.ragged_tensor")
+    if device == "cpu":
+        target = package("triton_kernels.target_info")
+        monkeypatch.setattr(target, "num_sms", lambda: 4)
     rows, depth, columns = 90, 256, 96
     sizes = [40, 0, 50] if ragged else [rows]
     x, weights = torch.randn(rows, depth).half(), torch.randn(len(sizes), depth, columns).half()

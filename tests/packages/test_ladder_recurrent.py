@@ -9,6 +9,9 @@ pytestmark = [
     pytest.mark.usefixtures("on_device"),
 ]
 
+# GPUs multiply in tf32.
+TOLERANCE = {"cpu": 2e-3, "cuda": 3e-2}
+
 
 @pytest.mark.ladder(32)
 def test_linear_attention(package, as_on_a_gpu):
@@ -21,17 +24,17 @@ def test_linear_attention(package, as_on_a_gpu):
 
 
 @pytest.mark.ladder(34)
-def test_gated_linear_attention(package, as_on_a_gpu):
+def test_gated_linear_attention(package, device, as_on_a_gpu):
     chunked = package("fla.ops.gla.chunk").chunk_gla
     naive = package("fla.ops.gla.naive").naive_recurrent_gla
     q, k, v = torch.randn(3, 1, 100, 2, 32)
     gates = F.logsigmoid(torch.randn(1, 100, 2, 32)) / 16
     found, _ = chunked(q, k, v, gates)
-    close(found, naive(q, k, v, gates)[0], 1e-2)
+    close(found, naive(q, k, v, gates)[0], TOLERANCE[device])
 
 
 @pytest.mark.ladder(34)
-def test_gated_delta_rule(package, as_on_a_gpu):
+def test_gated_delta_rule(package, device, as_on_a_gpu):
     chunked = package("fla.ops.gated_delta_rule.chunk").chunk_gated_delta_rule
     naive = package("fla.ops.gated_delta_rule.naive").naive_recurrent_gated_delta_rule
     q, k = F.normalize(torch.randn(2, 1, 128, 2, 32), dim=-1)
@@ -39,18 +42,18 @@ def test_gated_delta_rule(package, as_on_a_gpu):
     gates = F.logsigmoid(torch.randn(1, 128, 2))
     found, _ = chunked(q, k, v, g=gates, beta=beta)
     expected = naive(q, k, v, beta=beta, g=gates)[0]
-    close(found, expected, 1e-2)
+    close(found, expected, TOLERANCE[device])
 
 
 @pytest.mark.ladder(37)
-def test_mlstm(package, as_on_a_gpu):
+def test_mlstm(package, device, as_on_a_gpu):
     chunked = package("mlstm_kernels.torch.chunkwise.triton_xl_chunk.fw").mlstm_chunkwise_fw
     native = package("mlstm_kernels.torch.chunkwise.native.fw").mlstm_chunkwise_fw
     q, k, v = torch.randn(3, 1, 2, 128, 64)
     i, f = torch.randn(2, 1, 2, 128)
     found = chunked(q, k, v, i, f + 3, chunk_size=64)[0]
     expected = native(q, k, v, i, f + 3, chunk_size=64)[0]
-    close(found, expected, 1e-2)
+    close(found, expected, TOLERANCE[device])
 
 
 @pytest.mark.ladder(9)
@@ -77,7 +80,7 @@ def test_update_of_a_state(source, as_on_a_gpu):
 
 
 @pytest.mark.ladder(31)
-def test_scan_of_chunks(source, as_on_a_gpu):
+def test_scan_of_chunks(source, device, as_on_a_gpu):
     pytest.importorskip("einops")
     distribution, place = "mamba_ssm-2.3.2.post1", "mamba_ssm.ops.triton"
     cumsum = source(distribution, f"{place}.ssd_chunk_state")
@@ -94,10 +97,10 @@ def test_scan_of_chunks(source, as_on_a_gpu):
     a, b, c = -torch.rand(heads), *torch.randn(2, 1, length, 1, states)
     sums, steps = cumsum._chunk_cumsum_fwd(dt, a, chunk)
     of_chunks = cumsum._chunk_state_fwd(b, x, steps, sums, states_in_fp32=True)
-    close(of_chunks, cumsum.chunk_state_ref(b, x, steps, sums), 1e-3)
+    close(of_chunks, cumsum.chunk_state_ref(b, x, steps, sums), TOLERANCE[device])
     flat = of_chunks.flatten(-2)
     before, _ = passing._state_passing_fwd(flat, sums[:, :, :, -1])
     before = before.unflatten(-1, (dim, states))
     cb = products._bmm_chunk_fwd(c, b, chunk)
     found = scan._chunk_scan_fwd(cb, x, steps, sums, c, before)[0]
-    close(found, scan.chunk_scan_ref(b, c, x, steps, sums, before), 1e-3)
+    close(found, scan.chunk_scan_ref(b, c, x, steps, sums, before), TOLERANCE[device])
