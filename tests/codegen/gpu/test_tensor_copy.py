@@ -72,6 +72,31 @@ def test_elements_of_every_width(dtype):
     multiply(128, 64, 256, dtype, blocks=(64, 64, 64), turned=True)
 
 
+@tw.jit
+def scaled_kernel(a_ptr, b_ptr, scales, out_ptr, K, SIDE: tl.constexpr):
+    i, k = tl.arange(0, SIDE), tl.arange(0, 64)
+    acc = tl.zeros((SIDE, SIDE), tl.float32)
+    for step in range(0, K, 64):
+        a = tl.load(a_ptr + i[:, None] * K + step + k[None, :])
+        b = tl.load(b_ptr + (step + k)[:, None] * SIDE + i[None, :])
+        scale = tl.trans(scales.load([step // 32, 0]))
+        acc = tl.dot_scaled(a, None, "e4m3", b, scale, "e4m3", acc)
+    tl.store(out_ptr + i[:, None] * SIDE + i[None, :], acc)
+
+
+def test_copies_of_fewer_bytes_than_they_are_aligned_to():
+    side, depth = 32, 256
+    a, b = (small_integers((depth, side), ml_dtypes.float8_e4m3fn, seed) for seed in (0, 1))
+    exponents = np.random.default_rng(2).integers(125, 130, (depth // 32, side), np.uint8)
+    scales = TensorDescriptor.from_tensor(exponents, [2, side])
+    out = np.zeros((side, side), np.float32)
+    values = [np.ascontiguousarray(a.T), b, scales, out, depth]
+    kernel = harness.run(scaled_kernel, (1,), values, SIDE=side, num_stages=3)
+    assert "cp.async.bulk.tensor" in kernel.ptx
+    by = np.repeat(2.0 ** (exponents.astype(np.float32) - 127), 32, axis=0)
+    np.testing.assert_array_equal(out, a.astype(np.float32).T @ (b.astype(np.float32) * by))
+
+
 def test_fewer_stages_where_more_do_not_fit():
     multiply(128, 256, 256, BF16, blocks=(128, 256, 64), num_warps=8, num_stages=7)
 

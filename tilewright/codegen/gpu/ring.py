@@ -138,7 +138,7 @@ class Ring:
         """Inside, shared memory is kept for the tiles."""
         with self._scalars.open(), ExitStack() as stack:
             for load, layout in self.layouts.items():
-                size = layout.size_bytes * self.pipeline.stages
+                size = layout.stride_bytes * self.pipeline.stages
                 with self.puller.shared.at(load.location):
                     ring = self.puller.shared.ring(size, layout.alignment)
                     self._spans[load] = stack.enter_context(ring)
@@ -215,7 +215,7 @@ class Ring:
         return nullcontext()
 
     def _start(self, load: CopiedLoad, place: str) -> str:
-        offset = self.code.assign(f"mul i32 {place}, {self.layouts[load].size_bytes}")
+        offset = self.code.assign(f"mul i32 {place}, {self.layouts[load].stride_bytes}")
         base = self._spans[load].address
         return self.code.assign(f"getelementptr i8, {SHARED} {base}, i32 {offset}")
 

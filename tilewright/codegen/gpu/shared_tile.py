@@ -46,6 +46,11 @@ class TileMemory:
         """What the address of the tile must be a multiple of."""
         return max(_ALIGNMENT, nvmma_alignment(self.swizzle)) if self.swizzle else _ALIGNMENT
 
+    @property
+    def stride_bytes(self) -> int:
+        """How far such tiles are apart where several lie one behind the other."""
+        return -(-self.size_bytes // self.alignment) * self.alignment
+
     def offset_bytes(self, *coordinates: int) -> int:
         """Return where an element lies."""
         names = axis_names(len(coordinates))
