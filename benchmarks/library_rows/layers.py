@@ -1,4 +1,4 @@
-"""Activations, cross-entropy, rotary embedding, dropout, embedding, and norms of channels."""
+"""Activations, cross-entropy, rotary embedding, dropout, embedding, norms of channels, filters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAME_SPEED = {"cuda": {EAGER: 1.0, COMPILED: 1.0}, "cpu": {EAGER: 1.0}}
 def rows(device: str) -> list[LibraryRow]:
     on_gpu = device == "cuda"
     dtype = torch.bfloat16 if on_gpu else torch.float32
-    parts = (activations, cross_entropy, rotary, dropout, embedding, channel_norms)
+    parts = (activations, cross_entropy, rotary, dropout, embedding, channel_norms, convolutions)
     return [row for part in parts for row in part(on_gpu, dtype)]
 
 
@@ -254,4 +254,28 @@ def channel_norms(on_gpu: bool, dtype: torch.dtype) -> list[LibraryRow]:
             SAME_SPEED,
             5e-2,
         )
+    ]
+
+
+def convolutions(on_gpu: bool, dtype: torch.dtype) -> list[LibraryRow]:
+    samples, channels, size = (32, 256, 56) if on_gpu else (2, 32, 28)
+
+    def inputs(device: str) -> list[Any]:
+        x = torch.randn(samples, channels, size, size, dtype=dtype, device=device)
+        weight = torch.randn(channels, channels, 3, 3, dtype=dtype, device=device) / 48
+        last = torch.channels_last
+        return [y.to(memory_format=last).requires_grad_() for y in (x, weight)]
+
+    def of(module: Any) -> Function:
+        return lambda x, weight: module.conv2d(x, weight, padding=1)
+
+    def make(is_backward: bool, device: str) -> Sides:
+        made = sides(of(kernels), of(F), inputs, is_backward, device)
+        return {name: run for name, run in made.items() if name != COMPILED}
+
+    product = 2.0 * samples * size * size * channels * channels * 9
+    name = f"conv2d 3x3 {samples}x{channels}x{size}x{size}"
+    return [
+        LibraryRow(f"{name}{way}", number * product, "TFLOP/s", partial(make, bool(way)))
+        for way, number in (("", 1), (" backward", 2))
     ]

@@ -36,7 +36,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, seed: Any = None) -> 
 
     >>> import numpy as np
     >>> dropout(np.ones(8), 0.5, seed=1)
-    array([0., 0., 2., 2., 0., 0., 0., 2.])
+    array([0., 0., 2., 2., 2., 0., 2., 2.])
     """
     if not 0 <= p <= 1:
         raise ValueError(f"`p` is {p}; it has to be from 0 to 1")
