@@ -123,11 +123,11 @@ def normalize_backward_kernel(
         level = tl.zeros_like(along) if RMS else tl.sum(weighted, axis=1) / columns
         dsum_ptrs = None if dsum_ptr is None else dsum_ptr + out
         dx = input_gradient(weighted, normal, along, level, rstd, dsum_ptrs, mask)
-        tl.store(dx_ptr + out, dx, mask)
         if dweight_ptr is not None:
             dweight += dy * normal
         if dbias_ptr is not None:
             dbias += dy
+        tl.store(dx_ptr + out, dx, mask)
     at = tl.program_id(0).to(tl.int64) * columns + tl.arange(0, BLOCK)
     is_column = tl.arange(0, BLOCK) < columns
     if dweight_ptr is not None:

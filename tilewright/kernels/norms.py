@@ -7,15 +7,19 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, empty, empty_like, strides
+from tilewright.kernels.arrays import contiguous, empty, empty_like, on_cpu, strides
 from tilewright.kernels.checks import floating, same_dtype, same_kind, shaped
 from tilewright.kernels.norm_gradients import norm_backward
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
     accumulator,
     accumulator_name,
+    column_numbers,
+    down,
+    own_rows,
     row_blocks,
     row_configs,
+    row_sums,
     row_warps,
     rows_and_columns,
 )
@@ -204,34 +208,43 @@ def normalize_kernel(
     residual_column_stride,
     EPS: tl.constexpr,
     RMS: tl.constexpr,
+    LOAD_FIRST: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The norms of `ROWS` rows that fit into a block."""
+    """The norms of `ROWS` rows that fit into a block.
+
+    `LOAD_FIRST`: weight and bias are loaded before the sums, for which threads of a GPU wait.
+    """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    row = own_rows(ROWS).to(tl.int64)
     is_row = row < rows
-    at = tl.arange(0, BLOCK)[None, :]
-    mask = is_row[:, None] & (at < columns)
-    x_ptrs = x_ptr + row[:, None] * x_row_stride + at * x_column_stride
-    residual_at = row[:, None] * residual_row_stride + at * residual_column_stride
+    at = column_numbers(ROWS, BLOCK)
+    mask = down(is_row, ROWS) & (at < columns)
+    x_ptrs = x_ptr + down(row, ROWS) * x_row_stride + at * x_column_stride
+    residual_at = down(row, ROWS) * residual_row_stride + at * residual_column_stride
     x = row_elements(x_ptrs, residual_ptr, residual_at, mask, DTYPE)
-    # Loaded before the sums, for which threads wait.
-    weight = parameter(weight_ptr, at, at < columns, 1.0, DTYPE)
-    bias = parameter(bias_ptr, at, at < columns, 0.0, DTYPE)
-    out = row[:, None] * columns + at
-    if sum_ptr is not None:
-        tl.store(sum_ptr + out, x, mask)
+    if LOAD_FIRST:
+        weight = parameter(weight_ptr, at, at < columns, 1.0, DTYPE)
+        bias = parameter(bias_ptr, at, at < columns, 0.0, DTYPE)
     if RMS:
         centered = x
     else:
-        mean = tl.sum(x, axis=1) / columns
-        tl.store(mean_ptr + row, mean, is_row)
-        centered = tl.where(mask, x - mean[:, None], 0.0)
-    rstd = 1 / tl.sqrt(tl.sum(centered * centered, axis=1) / columns + EPS)
-    tl.store(rstd_ptr + row, rstd, is_row)
-    y = centered * rstd[:, None] * weight.to(DTYPE) + bias.to(DTYPE)
+        mean = row_sums(x, ROWS) / columns
+        centered = tl.where(mask, x - down(mean, ROWS), 0.0)
+    rstd = 1 / tl.sqrt(row_sums(centered * centered, ROWS) / columns + EPS)
+    if not LOAD_FIRST:
+        weight = parameter(weight_ptr, at, at < columns, 1.0, DTYPE)
+        bias = parameter(bias_ptr, at, at < columns, 0.0, DTYPE)
+    y = centered * down(rstd, ROWS) * weight.to(DTYPE) + bias.to(DTYPE)
+    # All stores come last: one in between would part what is computed in one go.
+    out = down(row, ROWS) * columns + at
     tl.store(y_ptr + out, y, mask, cache_modifier=".cs")
+    if sum_ptr is not None:
+        tl.store(sum_ptr + out, x, mask)
+    if not RMS:
+        tl.store(mean_ptr + row, mean, is_row)
+    tl.store(rstd_ptr + row, rstd, is_row)
 
 
 @tw.jit
@@ -369,7 +382,15 @@ def _launch(
         )
         return
     normalize_kernel[(tw.cdiv(rows, per_program),)](
-        *arrays, rows, columns, *layout, EPS=eps, RMS=rms, ROWS=per_program, BLOCK=block
+        *arrays,
+        rows,
+        columns,
+        *layout,
+        EPS=eps,
+        RMS=rms,
+        LOAD_FIRST=not on_cpu(x),
+        ROWS=per_program,
+        BLOCK=block,
     )
 
 

@@ -14,10 +14,15 @@ from tilewright.kernels.arrays import dtype_name, on_cpu
 __all__ = [
     "accumulator",
     "accumulator_name",
+    "column_numbers",
     "column_sums",
+    "down",
+    "own_rows",
     "row_blocks",
     "row_configs",
+    "row_maxima",
     "row_offsets",
+    "row_sums",
     "row_warps",
     "rows_and_columns",
 ]
@@ -66,6 +71,46 @@ def accumulator_name(x: Any) -> str:
 def accumulator(dtype):
     """Return the type to compute in: fp64 for fp64, else fp32."""
     return tl.float64 if dtype == tl.float64 else tl.float32
+
+
+@tw.jit
+def own_rows(ROWS: tl.constexpr):
+    """Return the numbers of this program's rows; a single one is no tile, which is faster."""
+    if ROWS == 1:
+        return tl.program_id(0)
+    return tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+
+
+@tw.jit
+def column_numbers(ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the numbers of columns, in a shape that broadcasts with `down` of rows."""
+    if ROWS == 1:
+        return tl.arange(0, BLOCK)
+    return tl.arange(0, BLOCK)[None, :]
+
+
+@tw.jit
+def down(x, ROWS: tl.constexpr):
+    """Return a number of each row as a column, unless it is one number."""
+    if ROWS == 1:
+        return x
+    return x[:, None]
+
+
+@tw.jit
+def row_sums(x, ROWS: tl.constexpr):
+    """Return the sum of each row."""
+    if ROWS == 1:
+        return tl.sum(x, axis=0)
+    return tl.sum(x, axis=1)
+
+
+@tw.jit
+def row_maxima(x, ROWS: tl.constexpr):
+    """Return the highest element of each row."""
+    if ROWS == 1:
+        return tl.max(x, axis=0)
+    return tl.max(x, axis=1)
 
 
 @tw.jit

@@ -53,7 +53,7 @@ def normalized(x, highest, total, LOG: tl.constexpr):
     """Return the results of the elements `x` of rows, given their highest one and their total."""
     if LOG:
         return x - highest[:, None] - tl.log(total)[:, None]
-    return tl.exp(x - highest[:, None]) / total[:, None]
+    return tl.exp(x - highest[:, None]) * (1 / total)[:, None]
 
 
 @tw.jit
@@ -91,7 +91,8 @@ def softmax_kernel(
         x = tl.load(x_ptrs + column * x_column_stride, mask, -float("inf")).to(DTYPE)
         highest = finite_highest(x, -float("inf"))
         total = tl.sum(tl.exp(x - highest[:, None]), axis=1)
-        tl.store(out_ptrs + column * after, normalized(x, highest, total, LOG), mask)
+        y = normalized(x, highest, total, LOG)
+        tl.store(out_ptrs + column * after, y, mask, cache_modifier=".cs")
         return
     highest = tl.full((ROWS,), -float("inf"), DTYPE)
     total = tl.zeros((ROWS,), DTYPE)
