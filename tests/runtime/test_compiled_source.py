@@ -219,9 +219,14 @@ CHILD = """
 import pickle, sys
 import numpy as np
 from tilewright.compiler import CompiledSource
+from tilewright.runtime.hooks import hooks
 kernel = CompiledSource.__new__(CompiledSource)
 vars(kernel).update(pickle.load(sys.stdin.buffer))
+loaded = []
+if len(sys.argv) > 1:
+    hooks.kernel_load_end_hook.add(lambda *told: loaded.append(told[-1] == kernel.hash))
 kernel._init_handles()
+assert loaded == [True] * (len(sys.argv) - 1)
 x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
 kernel.run(2, 1, 1, 0, kernel.function, None, None, None, None, x, y, 100, 64)
 fn = kernel.src.fn
@@ -233,10 +238,11 @@ print(fn.__name__, fn.location.line)
 """
 
 
-def test_another_process_launches_without_the_source():
+@pytest.mark.parametrize("hooks", [[], ["hooked"]])
+def test_another_process_launches_without_the_source(hooks):
     data = without_body(compile(source(), CPU))
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], input=data, capture_output=True, check=False
+        [sys.executable, "-c", CHILD, *hooks], input=data, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode() == f"twice {twice.location.line}\n"

@@ -108,6 +108,7 @@ class CompiledSource:
         if request.target is not None:
             gpu = cuda.device(_current_gpu())
             request = request.for_target(request.target._replace(gpu=gpu))
+        request.hash = self.hash  # which a function without its body does not tell
         code = codes.code_of(request, Entry(self.header, self.payload))
         self.module, self.function = code, self.header["symbol"]
         if isinstance(code, gpu_code.GpuCode):

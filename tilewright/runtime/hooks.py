@@ -127,6 +127,11 @@ class Hooks:
         return bool(self.launch_enter_hook or self.launch_exit_hook)
 
     @property
+    def surround_loading(self) -> bool:
+        """Whether there is something to call around the loading of code."""
+        return bool(self.kernel_load_start_hook or self.kernel_load_end_hook)
+
+    @property
     def surround_compiling(self) -> bool:
         """Whether there is something to call before or after compiling."""
         return self.jit_cache_hook is not None or self.jit_post_compile_hook is not None

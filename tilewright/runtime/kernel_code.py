@@ -39,13 +39,13 @@ class KernelCode(ABC):
     @contextlib.contextmanager
     def _loading(self) -> Iterator[None]:
         """Surround the loading of the code with its hooks."""
-        start, end = hooks.kernel_load_start_hook, hooks.kernel_load_end_hook
-        name, digest = self.request.function.name, self.request.hash
-        if start:
-            start(None, None, name, self.files, digest)
+        if not hooks.surround_loading:
+            yield
+            return
+        described = self.request.function.name, self.files, self.request.hash
+        hooks.kernel_load_start_hook(None, None, *described)
         yield
-        if end:
-            end(self, self.entry, name, self.files, digest)
+        hooks.kernel_load_end_hook(self, self.entry, *described)
 
     @property
     @abstractmethod

@@ -60,7 +60,10 @@ class Request:
 
     def without_values(self) -> Request:
         """Return the request of any call that needs this code."""
-        return self.for_target(self.target)
+        plain = self.for_target(self.target)
+        if "hash" in vars(self):
+            plain.hash = self.hash
+        return plain
 
     def for_target(self, target: GpuTarget | None) -> Request:
         """Return the request of any call that needs this code for a target."""
