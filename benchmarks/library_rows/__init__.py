@@ -9,6 +9,7 @@ from benchmarks.library_rows import (
     quantized,
     recurrent,
     softmax,
+    sparse,
 )
 from benchmarks.library_rows.row import LibraryRow
 
@@ -17,5 +18,5 @@ __all__ = ["LibraryRow", "all_rows"]
 
 def all_rows(device: str) -> list[LibraryRow]:
     """The rows for "cuda" or "cpu", in the order of the table."""
-    families = (softmax, norms, layers, images, attention, matmul, quantized, recurrent)
+    families = (softmax, norms, layers, images, attention, matmul, quantized, recurrent, sparse)
     return [row for family in families for row in family.rows(device)]

@@ -14,6 +14,8 @@ from tilewright.kernels.attention import (
     paged_attention,
     varlen_attention,
 )
+from tilewright.kernels.block_sparse import BlockSparsity, dds_matmul, dsd_matmul, sdd_matmul
+from tilewright.kernels.block_sparse_softmax import block_sparse_attention, block_sparse_softmax
 from tilewright.kernels.channel_norms import batch_norm, group_norm, instance_norm
 from tilewright.kernels.convolution import causal_conv1d, conv1d, conv2d
 from tilewright.kernels.cross_entropy import cross_entropy
@@ -49,12 +51,19 @@ from tilewright.kernels.recurrent import gru, lstm
 from tilewright.kernels.recurrent_modules import GRU, LSTM
 from tilewright.kernels.rotary import rotary_embedding
 from tilewright.kernels.segments import segment_reduce
+from tilewright.kernels.semi_sparse import (
+    compress_semi_sparse,
+    expand_semi_sparse,
+    semi_sparse_linear,
+)
 from tilewright.kernels.softmax import log_softmax, softmax
+from tilewright.kernels.sparse_rows import coo_to_csr, sddmm, spmm
 from tilewright.kernels.topk import topk
 
 __all__ = [
     "GRU",
     "LSTM",
+    "BlockSparsity",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_max_pool1d",
@@ -65,16 +74,23 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "block_sparse_attention",
+    "block_sparse_softmax",
     "causal_conv1d",
     "cholesky",
+    "compress_semi_sparse",
     "conv1d",
     "conv2d",
+    "coo_to_csr",
     "cross_entropy",
     "cumsum",
+    "dds_matmul",
     "decode_attention",
     "dequantize_weight",
     "dropout",
+    "dsd_matmul",
     "embedding",
+    "expand_semi_sparse",
     "geglu",
     "gelu",
     "group_norm",
@@ -100,10 +116,14 @@ __all__ = [
     "rms_norm",
     "rotary_embedding",
     "scaled_mm",
+    "sdd_matmul",
+    "sddmm",
     "segment_reduce",
+    "semi_sparse_linear",
     "silu",
     "softmax",
     "solve_triangular",
+    "spmm",
     "swiglu",
     "topk",
     "varlen_attention",

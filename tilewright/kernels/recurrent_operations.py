@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.kernels.arrays import contiguous, dtype_name, empty, is_tensor, on_cpu, torch
+from tilewright.kernels.arrays import (
+    contiguous,
+    dtype_name,
+    empty,
+    is_tensor,
+    on_cpu,
+    product_precision,
+    torch,
+)
 from tilewright.kernels.gru_steps import gru_backward_kernel, gru_kernel
 from tilewright.kernels.lstm_steps import lstm_backward_kernel, lstm_kernel
 from tilewright.kernels.operation import operation
@@ -68,11 +76,6 @@ def _shared_division(
         rows, _UNITS, each, tuple(range(0, depth, each * split)), split, product_precision(x)
     )
     return Division(grid, tiles, {"num_warps": warps, "launch_cooperative_grid": True})
-
-
-def product_precision(x: Any) -> str:
-    """Return the `input_precision` of products: of fp32, nearly all bits count."""
-    return "tf32x3" if not on_cpu(x) and dtype_name(x) == "float32" else "ieee"
 
 
 def _zeros(shape: tuple[int, ...], like: Any, dtype: str | None = None) -> Any:

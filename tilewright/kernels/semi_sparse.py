@@ -1,0 +1,214 @@
+"""Weights of which two of each four neighbours are there (2:4), and products with them.
+
+They take 9/16 of the memory: the two values, and a number from 0 to 3 for the place of each, those
+of two groups in a byte. A kernel reads them so, and multiplies what they stand for.
+"""
+
+# The constants of kernels are plain values.
+# mypy: disable-error-code="arg-type"
+
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, product_precision, torch
+from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import accumulator
+
+__all__ = ["compress_semi_sparse", "expand_semi_sparse", "semi_sparse_linear"]
+
+
+def compress_semi_sparse(weight: Any) -> tuple[Any, Any]:
+    """Return (values, places) of the two largest of each four neighbours in a row.
+
+    Args:
+        weight: Array (N, K) of fp16, bf16, fp32 or fp64; 8 divides K.
+
+    Returns:
+        The values (N, K / 2), differentiable, and their places (N, K / 8) of uint8.
+
+    >>> import numpy as np
+    >>> values, places = compress_semi_sparse(np.array([[0, 3, 0, 4, 5, 0, 0, 6.0]]))
+    >>> values, places
+    (array([[3., 4., 5., 6.]]), array([[205]], dtype=uint8))
+    """
+    floating(weight=weight)
+    if weight.ndim != 2 or weight.shape[1] % 8:
+        raise ValueError(f"`weight` has the shape {tuple(weight.shape)}; (N, K), 8 divides K")
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, columns // 4, 4)
+    if is_tensor(weight):
+        largest = groups.detach().abs().topk(2, -1).indices.sort(-1).values
+        values = groups.gather(-1, largest)
+        largest = largest.to(torch.uint8)
+    else:
+        largest = np.sort(np.argsort(-np.abs(groups), -1, kind="stable")[..., :2], -1)
+        values = np.take_along_axis(groups, largest, -1)
+        largest = largest.astype(np.uint8)
+    nibbles = (largest[..., 0] | (largest[..., 1] << 2)).reshape(rows, columns // 8, 2)
+    return values.reshape(rows, columns // 2), nibbles[..., 0] | (nibbles[..., 1] << 4)
+
+
+def expand_semi_sparse(values: Any, places: Any) -> Any:
+    """Return the matrix (N, K) that `compress_semi_sparse` has made values and places of.
+
+    >>> import numpy as np
+    >>> expand_semi_sparse(np.array([[3.0, 4, 5, 6]]), np.array([[205]], np.uint8))
+    array([[0., 3., 0., 4., 5., 0., 0., 6.]])
+    """
+    _check(values, places)
+    rows, half = values.shape
+    index, pairs = _indices(places), values.reshape(rows, half // 2, 2)
+    if is_tensor(values):
+        groups = values.new_zeros((rows, half // 2, 4)).scatter(-1, index, pairs)
+    else:
+        groups = np.zeros((rows, half // 2, 4), values.dtype)
+        np.put_along_axis(groups, index, pairs, -1)
+    return groups.reshape(rows, 2 * half)
+
+
+def semi_sparse_linear(x: Any, values: Any, places: Any, bias: Any = None) -> Any:
+    """Return x weight^T + bias, of a weight that is kept by values and places; differentiable.
+
+    Args:
+        x: Array (..., K) of fp16, bf16, fp32 or fp64.
+        values: Array (N, K / 2) of that dtype: see `compress_semi_sparse`.
+        places: Array (N, K / 8) of uint8.
+        bias: Array (N), or None.
+
+    Returns:
+        Array (..., N).
+
+    >>> import numpy as np
+    >>> values, places = compress_semi_sparse(np.eye(8, dtype=np.float32))
+    >>> semi_sparse_linear(np.arange(8, dtype=np.float32)[None], values, places)
+    array([[0., 1., 2., 3., 4., 5., 6., 7.]], dtype=float32)
+    """
+    floating(x=x)
+    _check(values, places)
+    same_kind(x=x, values=values, places=places, bias=bias)
+    rows, half = values.shape
+    shaped((*x.shape[:-1], 2 * half), x=x)
+    shaped((rows,), bias=bias)
+    y = _linear(x.reshape(-1, 2 * half), values, places).reshape(*x.shape[:-1], rows)
+    return y if bias is None else y + bias
+
+
+def _check(values: Any, places: Any) -> None:
+    floating(values=values)
+    if values.ndim != 2 or values.shape[1] % 4:
+        raise ValueError(f"`values` has the shape {tuple(values.shape)}; (N, K / 2), 8 divides K")
+    shaped((values.shape[0], values.shape[1] // 4), places=places)
+
+
+def _indices(places: Any) -> Any:
+    """Return the place of each value among four, (N, K / 4, 2)."""
+    rows, count = places.shape
+    shifts = [0, 2, 4, 6]
+    if is_tensor(places):
+        four = torch.tensor(shifts, device=places.device, dtype=torch.uint8)
+        return ((places.unsqueeze(-1) >> four) & 3).to(torch.int64).reshape(rows, 2 * count, 2)
+    return ((places[..., None] >> np.array(shifts, np.uint8)) & 3).reshape(rows, 2 * count, 2)
+
+
+@tw.jit
+def expanded(values, places, COLUMNS: tl.constexpr):
+    """Return the matrix that pairs of values, and two places for each pair, stand for."""
+    rows: tl.constexpr = values.shape[0]
+    first, second = tl.split(tl.reshape(values, (rows, COLUMNS // 4, 2)))
+    one, two = places & 3, (places >> 2) & 3
+    zero = tl.zeros_like(first)
+    x0 = tl.where(one == 0, first, zero)
+    x1 = tl.where(one == 1, first, tl.where(two == 1, second, zero))
+    x2 = tl.where(one == 2, first, tl.where(two == 2, second, zero))
+    x3 = tl.where(two == 3, second, zero)
+    return tl.reshape(tl.join(tl.join(x0, x2), tl.join(x1, x3)), (rows, COLUMNS))
+
+
+@tw.jit
+def semi_sparse_linear_kernel(
+    x_ptr,
+    values_ptr,
+    places_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """A tile of x weight^T."""
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None]
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, DEPTH)[None, :]
+    half = tl.arange(0, DEPTH // 2)[None, :]
+    group = tl.arange(0, DEPTH // 4)[None, :]
+    line = column[:, None].to(tl.int64)
+    acc = tl.zeros((ROWS, COLUMNS), DTYPE)
+    for first in range(0, K, DEPTH):
+        x_ptrs = x_ptr + row.to(tl.int64) * K + first + k
+        x = tl.load(x_ptrs, (row < M) & (first + k < K), 0.0)
+        mask = (line < N) & (first // 2 + half < K // 2)
+        values = tl.load(values_ptr + line * (K // 2) + first // 2 + half, mask, 0.0)
+        mask = (line < N) & (first // 4 + group < K // 4)
+        places = tl.load(places_ptr + line * (K // 8) + (first // 8 + group // 2), mask, 0)
+        w = expanded(values, places.to(tl.int32) >> (group % 2 * 4), DEPTH)
+        acc = tl.dot(x, tl.trans(w), acc, input_precision=PRECISION, out_dtype=DTYPE)
+    mask = (row < M) & (column < N)[None, :]
+    tl.store(out_ptr + row.to(tl.int64) * N + column[None, :], acc, mask)
+
+
+def _allocate(x: Any, values: Any, places: Any) -> Any:
+    return empty((x.shape[0], values.shape[0]), x)
+
+
+@operation(
+    "semi_sparse_linear(Tensor x, Tensor values, Tensor places) -> Tensor",
+    allocate=_allocate,
+    autocast="lower",
+)
+def _linear(out: Any, x: Any, values: Any, places: Any) -> None:
+    rows, columns = out.shape
+    if rows * columns == 0:
+        return
+    depth = x.shape[1]
+    tile = min(tw.next_power_of_2(max(rows, 16)), 128)
+    semi_sparse_linear_kernel[(tw.cdiv(columns, 64), tw.cdiv(rows, tile))](
+        contiguous(x),
+        contiguous(values),
+        contiguous(places),
+        out,
+        rows,
+        columns,
+        depth,
+        ROWS=tile,
+        COLUMNS=64,
+        DEPTH=min(tw.next_power_of_2(max(depth, 16)), 256 if on_cpu(x) else 128),
+        PRECISION=product_precision(x),
+        num_warps=4,
+        num_stages=3,
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, dy: Any) -> tuple[Any, ...]:
+    x, values, places = ctx.saved_tensors
+    dx = dvalues = None
+    if ctx.needs_input_grad[0]:
+        dx = dy @ expand_semi_sparse(values, places)
+    if ctx.needs_input_grad[1]:
+        dweight = (dy.mT @ x).reshape(values.shape[0], -1, 4)
+        dvalues = dweight.gather(-1, _indices(places)).reshape(values.shape)
+    return dx, dvalues, None
+
+
+_linear.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,303 @@
+"""Products of matrices whose elements that are not zero are listed by rows (CSR).
+
+An element `e` of row `r` is at `crow_indices[r] <= e < crow_indices[r + 1]`, in the column
+`col_indices[e]`, as in `torch.sparse_csr_tensor`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, strides, torch
+from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import accumulator
+
+__all__ = ["coo_to_csr", "sddmm", "spmm"]
+
+
+def spmm(crow_indices: Any, col_indices: Any, values: Any, b: Any) -> Any:
+    """Return the product of a sparse matrix (M, N), by rows, and a dense one; differentiable.
+
+    Args:
+        crow_indices: Where rows begin, integers (M + 1).
+        col_indices: The columns of elements, integers (E).
+        values: The elements (E), of fp16, bf16, fp32 or fp64.
+        b: Array (N, K) of that dtype, of any strides.
+
+    Returns:
+        Array (M, K); sums are in fp32 (fp64).
+
+    >>> import numpy as np
+    >>> spmm(np.array([0, 1, 3]), np.array([1, 0, 1]), np.ones(3, np.float32), np.eye(2, dtype="f"))
+    array([[0., 1.],
+           [1., 1.]], dtype=float32)
+    """
+    _check(crow_indices, col_indices, values=values, b=b)
+    shaped((col_indices.shape[0],), values=values)
+    return _spmm(crow_indices, col_indices, values, b)
+
+
+def sddmm(crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Any:
+    """Return those elements of a @ b that a sparse matrix (M, N) has; differentiable.
+
+    Args:
+        crow_indices: Where rows begin, integers (M + 1).
+        col_indices: The columns of elements, integers (E).
+        a: Array (M, K) of fp16, bf16, fp32 or fp64, of any strides.
+        b: Array (K, N) of that dtype, of any strides; its columns are read.
+
+    Returns:
+        The elements (E); sums are in fp32 (fp64).
+
+    >>> import numpy as np
+    >>> sddmm(np.array([0, 1, 3]), np.array([1, 0, 1]), np.eye(2, dtype="f"), np.eye(2, dtype="f"))
+    array([0., 0., 1.], dtype=float32)
+    """
+    _check(crow_indices, col_indices, a=a, b=b)
+    shaped((crow_indices.shape[0] - 1, a.shape[1]), a=a)
+    shaped((a.shape[1], b.shape[1]), b=b)
+    return _sddmm(crow_indices, col_indices, a, b)
+
+
+def coo_to_csr(row_indices: Any, col_indices: Any, values: Any, rows: int) -> tuple[Any, Any, Any]:
+    """Return (crow_indices, col_indices, values) of elements in any order; differentiable.
+
+    Args:
+        row_indices: The rows of elements, integers (E).
+        col_indices: Their columns, integers (E).
+        values: The elements (E). Several at one place stay several: products add them.
+        rows: How many rows there are.
+
+    >>> import numpy as np
+    >>> coo_to_csr(np.array([1, 0]), np.array([0, 1]), np.array([3.0, 2.0]), 2)
+    (array([0, 1, 2]), array([1, 0]), array([2., 3.]))
+    """
+    order, starts = _grouped(row_indices, rows)
+    return starts, col_indices[order], values[order]
+
+
+def _check(crow_indices: Any, col_indices: Any, **dense: Any) -> None:
+    floating(**dense)
+    same_kind(crow_indices=crow_indices, col_indices=col_indices, **dense)
+    for name, index in (("crow_indices", crow_indices), ("col_indices", col_indices)):
+        if index.ndim != 1:
+            raise ValueError(f"`{name}` has {index.ndim} dimensions; 1 is needed")
+    (first, x), (second, y) = dense.items()
+    if y.ndim != 2:
+        raise ValueError(f"`{second}` has {y.ndim} dimensions; 2 are needed")
+    if x.dtype != y.dtype:
+        raise TypeError(f"`{first}` is of {x.dtype}, and `{second}` of {y.dtype}")
+
+
+def _grouped(index: Any, groups: int) -> tuple[Any, Any]:
+    """Return the order by groups, stable within each, and where each group begins."""
+    if is_tensor(index):
+        order = torch.sort(index, stable=True).indices
+        edges = torch.arange(groups + 1, device=index.device, dtype=index.dtype)
+        return order, torch.searchsorted(index[order], edges)
+    order = np.argsort(index, kind="stable")
+    return order, np.searchsorted(index[order], np.arange(groups + 1))
+
+
+def _rows_of(crow_indices: Any, count: int) -> Any:
+    """Return the row of each element."""
+    if is_tensor(crow_indices):
+        rows = torch.arange(crow_indices.shape[0] - 1, device=crow_indices.device)
+        return torch.repeat_interleave(rows, crow_indices.diff(), output_size=count)
+    return np.repeat(np.arange(len(crow_indices) - 1), np.diff(crow_indices))
+
+
+# ---- kernels --------------------------------------------------------------------------------
+
+_configs = [
+    tw.Config({"ELEMENTS": elements, "BLOCK": block}, num_warps=warps)
+    for elements, block, warps in [(4, 64, 1), (8, 128, 2), (16, 128, 4), (8, 256, 4)]
+]
+
+
+def _default(arguments: dict[str, Any]) -> tw.Config:
+    block = min(tw.next_power_of_2(max(arguments["width"], 1)), 128)
+    return tw.Config({"ELEMENTS": max(1024 // block, 4) // 4, "BLOCK": block}, num_warps=2)
+
+
+@tw.autotune(_configs, key=["rows", "width"], default=_default)
+@tw.jit
+def spmm_kernel(
+    starts_ptr,
+    column_ptr,
+    values_ptr,
+    b_ptr,
+    out_ptr,
+    rows,
+    width,
+    b_row,
+    b_column,
+    ELEMENTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Rows of b, weighted and added: a part of one row of the product."""
+    DTYPE: tl.constexpr = accumulator(values_ptr.dtype.element_ty)
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    first, end = tl.load(starts_ptr + row), tl.load(starts_ptr + row + 1)
+    acc = tl.zeros((BLOCK,), DTYPE)
+    for start in range(first, end, ELEMENTS):
+        element = start + tl.arange(0, ELEMENTS)
+        column = tl.load(column_ptr + element, element < end, 0).to(tl.int64)
+        value = tl.load(values_ptr + element, element < end, 0.0).to(DTYPE)
+        mask = (element < end)[:, None] & (at < width)[None, :]
+        b_ptrs = b_ptr + column[:, None] * b_row + at[None, :] * b_column
+        acc += tl.sum(value[:, None] * tl.load(b_ptrs, mask, 0.0).to(DTYPE), axis=0)
+    tl.store(out_ptr + row * width + at, acc, at < width)
+
+
+@tw.jit
+def sddmm_kernel(
+    row_ptr,
+    column_ptr,
+    a_ptr,
+    b_ptr,
+    out_ptr,
+    count,
+    depth,
+    a_row,
+    a_column,
+    b_row,
+    b_column,
+    ELEMENTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Products of a row and a column, `ELEMENTS` of them."""
+    DTYPE: tl.constexpr = accumulator(a_ptr.dtype.element_ty)
+    element = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    is_element = element < count
+    row = tl.load(row_ptr + element, is_element, 0).to(tl.int64)[:, None]
+    column = tl.load(column_ptr + element, is_element, 0).to(tl.int64)[:, None]
+    acc = tl.zeros((ELEMENTS, BLOCK), DTYPE)
+    for first in range(0, depth, BLOCK):
+        k = (first + tl.arange(0, BLOCK))[None, :]
+        mask = is_element[:, None] & (k < depth)
+        a = tl.load(a_ptr + row * a_row + k * a_column, mask, 0.0).to(DTYPE)
+        acc += a * tl.load(b_ptr + k * b_row + column * b_column, mask, 0.0).to(DTYPE)
+    tl.store(out_ptr + element, tl.sum(acc, axis=1), is_element)
+
+
+# ---- operations -----------------------------------------------------------------------------
+
+
+def _allocate_spmm(crow_indices: Any, col_indices: Any, values: Any, b: Any) -> Any:
+    return empty((crow_indices.shape[0] - 1, b.shape[1]), b)
+
+
+@operation(
+    "sparse_spmm(Tensor crow_indices, Tensor col_indices, Tensor values, Tensor b) -> Tensor",
+    allocate=_allocate_spmm,
+)
+def _spmm(out: Any, crow_indices: Any, col_indices: Any, values: Any, b: Any) -> None:
+    rows, width = out.shape
+    if rows * width == 0:
+        return
+    spmm_kernel[lambda meta: (rows, tw.cdiv(width, meta["BLOCK"]))](
+        contiguous(crow_indices),
+        contiguous(col_indices),
+        contiguous(values),
+        b,
+        out,
+        rows,
+        width,
+        *strides(b),
+    )
+
+
+def _allocate_sddmm(crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Any:
+    return empty((col_indices.shape[0],), a)
+
+
+@operation(
+    "sparse_sddmm(Tensor crow_indices, Tensor col_indices, Tensor a, Tensor b) -> Tensor",
+    allocate=_allocate_sddmm,
+)
+def _sddmm(out: Any, crow_indices: Any, col_indices: Any, a: Any, b: Any) -> None:
+    (count,) = out.shape
+    if count == 0:
+        return
+    depth = a.shape[1]
+    block = min(tw.next_power_of_2(max(depth, 1)), 256 if on_cpu(a) else 128)
+    elements = max(1024 // block, 1)
+    sddmm_kernel[(tw.cdiv(count, elements),)](
+        _rows_of(crow_indices, count),
+        contiguous(col_indices),
+        a,
+        b,
+        out,
+        count,
+        depth,
+        *strides(a),
+        *strides(b),
+        ELEMENTS=elements,
+        BLOCK=block,
+    )
+
+
+def _allocate_transpose(crow_indices: Any, col_indices: Any, columns: int) -> tuple[Any, ...]:
+    count = col_indices.shape[0]
+    return (
+        empty((columns + 1,), col_indices, "int64"),
+        empty((count,), col_indices, "int64"),
+        empty((count,), col_indices, "int64"),
+    )
+
+
+@operation(
+    "sparse_transpose(Tensor crow_indices, Tensor col_indices, SymInt columns)"
+    " -> (Tensor, Tensor, Tensor)",
+    allocate=_allocate_transpose,
+)
+def _transpose(outputs: Any, crow_indices: Any, col_indices: Any, columns: int) -> None:
+    """Return where columns begin, the rows of elements by columns, and which elements they are."""
+    starts, rows, elements = outputs
+    order, begins = _grouped(col_indices, columns)
+    starts[...] = begins
+    elements[...] = order
+    rows[...] = _rows_of(crow_indices, len(order))[order]
+
+
+def _times_transpose(
+    crow_indices: Any, col_indices: Any, values: Any, dense: Any, columns: int
+) -> Any:
+    """Return the transpose of a sparse matrix times a dense one."""
+    starts, rows, elements = _transpose(crow_indices, col_indices, columns)
+    return _spmm(starts, rows, values[elements], dense)
+
+
+def _setup_spmm(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _spmm_backward(ctx: Any, dout: Any) -> tuple[Any, ...]:
+    crow_indices, col_indices, values, b = ctx.saved_tensors
+    dvalues = db = None
+    if ctx.needs_input_grad[2]:
+        dvalues = _sddmm(crow_indices, col_indices, dout, b.mT)
+    if ctx.needs_input_grad[3]:
+        db = _times_transpose(crow_indices, col_indices, values, dout, b.shape[0])
+    return None, None, dvalues, db
+
+
+_spmm.register_autograd(_spmm_backward, setup_context=_setup_spmm)
+
+
+def _sddmm_backward(ctx: Any, dvalues: Any) -> tuple[Any, ...]:
+    crow_indices, col_indices, a, b = ctx.saved_tensors
+    da = db = None
+    if ctx.needs_input_grad[2]:
+        da = _spmm(crow_indices, col_indices, dvalues, b.mT)
+    if ctx.needs_input_grad[3]:
+        db = _times_transpose(crow_indices, col_indices, dvalues, a, b.shape[1]).mT
+    return None, None, da, db
+
+
+_sddmm.register_autograd(_sddmm_backward, setup_context=_setup_spmm)
