@@ -128,13 +128,17 @@ class LanguageModel(nn.Module):
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         return functional.linear(self.fn.rms_norm(x, self.norm), self.embedding.weight)
 
-    def loss(self, text: torch.Tensor) -> torch.Tensor:
-        """Mean negative log-likelihood of each byte of `text`, (batch, length + 1), in nats."""
-        x = self.embedding(text[:, :-1])
+    def predict(self, text: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the byte behind each byte of `text`, (batch, length)."""
+        x = self.embedding(text)
         length = x.shape[1]
         for block in self.blocks:
             x = block(x, self.cos[:length], self.sin[:length])
-        logits = self.logits(x).flatten(0, 1)
+        return self.logits(x)
+
+    def loss(self, text: torch.Tensor) -> torch.Tensor:
+        """Mean negative log-likelihood of each byte of `text`, (batch, length + 1), in nats."""
+        logits = self.predict(text[:, :-1]).flatten(0, 1)
         return self.fn.cross_entropy(logits, text[:, 1:].flatten())
 
     @torch.no_grad()
