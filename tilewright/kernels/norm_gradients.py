@@ -9,9 +9,15 @@ from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
     accumulator,
     accumulator_name,
+    column_numbers,
     column_sums,
+    down,
+    over_rows,
     row_blocks,
+    row_sums,
     rows_and_columns,
+    rows_from,
+    tile_shape,
 )
 
 __all__ = ["norm_backward"]
@@ -102,38 +108,39 @@ def normalize_backward_kernel(
 ):
     """Every `programs`th group of rows; the gradients of weight and bias are added up over them."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    column = tl.arange(0, BLOCK)[None, :]
-    dweight = tl.zeros((ROWS, BLOCK), DTYPE)
-    dbias = tl.zeros((ROWS, BLOCK), DTYPE)
+    column = column_numbers(ROWS, BLOCK)
+    dweight = tl.zeros(tile_shape(ROWS, BLOCK), DTYPE)
+    dbias = tl.zeros(tile_shape(ROWS, BLOCK), DTYPE)
     if weight_ptr is not None:
         weight = tl.load(weight_ptr + column, column < columns, 0.0).to(DTYPE)
     for first in tl.range(tl.program_id(0) * ROWS, rows, programs * ROWS, num_stages=STAGES):
-        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        row = rows_from(first, ROWS).to(tl.int64)
         is_row = row < rows
-        mask = is_row[:, None] & (column < columns)
-        x_ptrs = x_ptr + row[:, None] * x_row_stride + column * x_column_stride
-        dy_ptrs = dy_ptr + row[:, None] * dy_row_stride + column * dy_column_stride
-        out = row[:, None] * columns + column
+        mask = down(is_row, ROWS) & (column < columns)
+        x_ptrs = x_ptr + down(row, ROWS) * x_row_stride + column * x_column_stride
+        dy_ptrs = dy_ptr + down(row, ROWS) * dy_row_stride + column * dy_column_stride
+        out = down(row, ROWS) * columns + column
         mean, rstd = row_statistics(mean_ptr, rstd_ptr, row, is_row, RMS)
         x = tl.load(x_ptrs, mask, 0.0).to(DTYPE)
-        normal = tl.where(mask, (x - mean[:, None]) * rstd[:, None], 0.0)
+        normal = tl.where(mask, (x - down(mean, ROWS)) * down(rstd, ROWS), 0.0)
         dy = tl.load(dy_ptrs, mask, 0.0).to(DTYPE)
         weighted = dy if weight_ptr is None else dy * weight
-        along = tl.sum(weighted * normal, axis=1) / columns
-        level = tl.zeros_like(along) if RMS else tl.sum(weighted, axis=1) / columns
-        dsum_ptrs = None if dsum_ptr is None else dsum_ptr + out
-        dx = input_gradient(weighted, normal, along, level, rstd, dsum_ptrs, mask)
+        along = row_sums(weighted * normal, ROWS) / columns
+        level = 0 * along if RMS else row_sums(weighted, ROWS) / columns
+        dx = (weighted - normal * down(along, ROWS) - down(level, ROWS)) * down(rstd, ROWS)
+        if dsum_ptr is not None:
+            dx += tl.load(dsum_ptr + out, mask, 0.0).to(DTYPE)
         if dweight_ptr is not None:
             dweight += dy * normal
         if dbias_ptr is not None:
             dbias += dy
-        tl.store(dx_ptr + out, dx, mask)
+        tl.store(dx_ptr + out, dx, mask, cache_modifier=".cs")
     at = tl.program_id(0).to(tl.int64) * columns + tl.arange(0, BLOCK)
     is_column = tl.arange(0, BLOCK) < columns
     if dweight_ptr is not None:
-        tl.store(dweight_ptr + at, tl.sum(dweight, axis=0), is_column)
+        tl.store(dweight_ptr + at, over_rows(dweight, ROWS), is_column)
     if dbias_ptr is not None:
-        tl.store(dbias_ptr + at, tl.sum(dbias, axis=0), is_column)
+        tl.store(dbias_ptr + at, over_rows(dbias, ROWS), is_column)
 
 
 @tw.jit

@@ -17,14 +17,18 @@ __all__ = [
     "column_numbers",
     "column_sums",
     "down",
+    "over_rows",
     "own_rows",
     "row_blocks",
     "row_configs",
     "row_maxima",
+    "row_numbers",
     "row_offsets",
     "row_sums",
     "row_warps",
     "rows_and_columns",
+    "rows_from",
+    "tile_shape",
 ]
 
 _MOST_COLUMNS = 16384  # of a row that a program holds; longer rows are read in blocks
@@ -76,9 +80,29 @@ def accumulator(dtype):
 @tw.jit
 def own_rows(ROWS: tl.constexpr):
     """Return the numbers of this program's rows; a single one is no tile, which is faster."""
+    return rows_from(tl.program_id(0) * ROWS, ROWS)
+
+
+@tw.jit
+def rows_from(first, ROWS: tl.constexpr):
+    """Return the numbers of rows from `first` on; a single one is no tile."""
     if ROWS == 1:
-        return tl.program_id(0)
-    return tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        return first
+    return first + tl.arange(0, ROWS)
+
+
+@tw.constexpr_function
+def tile_shape(ROWS, BLOCK):
+    """Return the shape of a tile of rows, a single one of which has no dimension of its own."""
+    return (BLOCK,) if ROWS == 1 else (ROWS, BLOCK)
+
+
+@tw.jit
+def over_rows(x, ROWS: tl.constexpr):
+    """Return the sums over the rows of a tile."""
+    if ROWS == 1:
+        return x
+    return tl.sum(x, axis=0)
 
 
 @tw.jit
@@ -95,6 +119,14 @@ def down(x, ROWS: tl.constexpr):
     if ROWS == 1:
         return x
     return x[:, None]
+
+
+@tw.jit
+def row_numbers(value, ROWS: tl.constexpr, DTYPE: tl.constexpr):
+    """Return the same number for each row."""
+    if ROWS == 1:
+        return tl.cast(value, DTYPE)
+    return tl.full((ROWS,), value, DTYPE)
 
 
 @tw.jit

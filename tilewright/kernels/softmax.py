@@ -7,7 +7,19 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty_like, folded, strides
 from tilewright.kernels.checks import dimension, floating
 from tilewright.kernels.operation import operation
-from tilewright.kernels.rows import accumulator, row_blocks, row_configs, row_offsets, row_warps
+from tilewright.kernels.rows import (
+    accumulator,
+    column_numbers,
+    down,
+    own_rows,
+    row_blocks,
+    row_configs,
+    row_maxima,
+    row_numbers,
+    row_offsets,
+    row_sums,
+    row_warps,
+)
 
 __all__ = ["log_softmax", "softmax"]
 
@@ -49,17 +61,17 @@ def log_softmax(x: Any, dim: int = -1) -> Any:
 
 
 @tw.jit
-def normalized(x, highest, total, LOG: tl.constexpr):
+def normalized(x, highest, total, LOG: tl.constexpr, ROWS: tl.constexpr):
     """Return the results of the elements `x` of rows, given their highest one and their total."""
     if LOG:
-        return x - highest[:, None] - tl.log(total)[:, None]
-    return tl.exp(x - highest[:, None]) * (1 / total)[:, None]
+        return x - down(highest, ROWS) - down(tl.log(total), ROWS)
+    return tl.exp(x - down(highest, ROWS)) * down(1 / total, ROWS)
 
 
 @tw.jit
-def finite_highest(x, highest):
+def finite_highest(x, highest, ROWS: tl.constexpr):
     """Return the highest element so far, or 0 where all are -inf: a row of those becomes NaN."""
-    highest = tl.maximum(highest, tl.max(x, axis=1))
+    highest = tl.maximum(highest, row_maxima(x, ROWS))
     return tl.where(highest == -float("inf"), 0.0, highest)
 
 
@@ -81,30 +93,30 @@ def softmax_kernel(
 ):
     """Softmax of `ROWS` rows; `ONE_BLOCK`: they fit into a block, and are read once."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, BLOCK)[None, :]
-    x_ptrs = x_ptr + row_offsets(row, after, x_before_stride, x_after_stride)[:, None]
-    out_ptrs = out_ptr + row_offsets(row, after, columns * after, 1)[:, None]
-    is_row = (row < rows)[:, None]
+    row = own_rows(ROWS)
+    column = column_numbers(ROWS, BLOCK)
+    x_ptrs = x_ptr + down(row_offsets(row, after, x_before_stride, x_after_stride), ROWS)
+    out_ptrs = out_ptr + down(row_offsets(row, after, columns * after, 1), ROWS)
+    is_row = down(row < rows, ROWS)
     if ONE_BLOCK:
         mask = is_row & (column < columns)
         x = tl.load(x_ptrs + column * x_column_stride, mask, -float("inf")).to(DTYPE)
-        highest = finite_highest(x, -float("inf"))
-        total = tl.sum(tl.exp(x - highest[:, None]), axis=1)
-        y = normalized(x, highest, total, LOG)
+        highest = finite_highest(x, -float("inf"), ROWS)
+        total = row_sums(tl.exp(x - down(highest, ROWS)), ROWS)
+        y = normalized(x, highest, total, LOG, ROWS)
         tl.store(out_ptrs + column * after, y, mask, cache_modifier=".cs")
         return
-    highest = tl.full((ROWS,), -float("inf"), DTYPE)
-    total = tl.zeros((ROWS,), DTYPE)
+    highest = row_numbers(-float("inf"), ROWS, DTYPE)
+    total = row_numbers(0.0, ROWS, DTYPE)
     for first in range(0, columns, BLOCK):
         mask = is_row & (first + column < columns)
         x = tl.load(x_ptrs + (first + column) * x_column_stride, mask, -float("inf")).to(DTYPE)
-        before, highest = highest, finite_highest(x, highest)
-        total = total * tl.exp(before - highest) + tl.sum(tl.exp(x - highest[:, None]), axis=1)
+        before, highest = highest, finite_highest(x, highest, ROWS)
+        total = total * tl.exp(before - highest) + row_sums(tl.exp(x - down(highest, ROWS)), ROWS)
     for first in range(0, columns, BLOCK):
         mask = is_row & (first + column < columns)
         x = tl.load(x_ptrs + (first + column) * x_column_stride, mask, -float("inf")).to(DTYPE)
-        y = normalized(x, highest, total, LOG)
+        y = normalized(x, highest, total, LOG, ROWS)
         tl.store(out_ptrs + (first + column) * after, y, mask)
 
 
