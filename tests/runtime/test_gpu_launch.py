@@ -384,7 +384,7 @@ def test_what_a_compiled_kernel_tells(arrays, fake_driver):
     metadata = compiled.metadata
     assert (metadata.num_warps, metadata.num_stages, metadata.num_ctas) == (4, 2, 1)
     assert (metadata.name, metadata.target.arch, metadata.shared) == ("add", 90, 0)
-    assert list(compiled.asm) == ["source", "tir", "llir", "ptx", "cubin", "sass"]
+    assert list(compiled.asm) == ["source", "tir", "llir", "ptx", "cubin", "sass", "ttir"]
     assert "func @add" in compiled.asm["tir"]
     assert "define ptx_kernel void @kernel_add" in compiled.asm["llir"]
     assert ".entry kernel_add" in compiled.asm["ptx"]
