@@ -1,6 +1,7 @@
 """Operations are tested on the CPU, and on a GPU where there is one (`make test-gpu`)."""
 
 import importlib.util
+import warnings
 
 import hypothesis
 import pytest
@@ -25,6 +26,12 @@ else:
 def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
+    if request.param == "cuda":
+        # PyTorch warns once that the thread of backward passes has no context for cuBLAS yet.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = torch.ones(2, 2, device="cuda", requires_grad=True)
+            (x @ x).sum().backward()
     return request.param
 
 
