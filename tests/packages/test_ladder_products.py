@@ -1,6 +1,7 @@
 """Products, losses and mixtures of experts of published packages; microscaled formats."""
 
 import itertools
+import types
 
 import pytest
 
@@ -128,7 +129,11 @@ def test_mixture_of_experts_and_its_gradient(package, device, tokens):
 
 
 VLLM = "vllm-0.33.0"
-GLUON = ("triton.experimental", "triton.experimental.gluon", "triton.experimental.gluon.language")
+# Gluon, which is imported beside kernels that use nothing of it, and what only its wheels have.
+ABSENT = (
+    *("triton.experimental", "triton.experimental.gluon", "triton.experimental.gluon.language"),
+    *("vllm._C_stable_libtorch", "vllm._qutlass_C"),
+)
 
 
 @pytest.mark.ladder(43)
@@ -178,8 +183,8 @@ def test_products_of_slices(package, device, as_on_a_gpu, monkeypatch, persisten
 @pytest.mark.parametrize("kind", ["float16", "float8", "int8"])
 def test_products_of_experts(source, without, as_on_a_gpu, kind):
     layers = "vllm.model_executor.layers.fused_moe"
-    # Gluon, and modules of vllm that the rest of the file asks for and its kernel does not.
-    without(*GLUON, "vllm._custom_ops")
+    # Modules that the rest of the file asks for and its kernel does not.
+    without(*ABSENT, "vllm._custom_ops")
     without(*(f"{layers}.{name}" for name in ("modular_kernel", "config", "utils")))
     module = source(VLLM, f"{layers}.fused_moe")
     tokens, experts, columns, depth, block = 50, 4, 96, 128, 16
@@ -279,17 +284,38 @@ def test_microscaling_formats(package, dtype):
     close(found, module.upcast_from_mxfp_torch(values, scales, torch.float32, axis=-1), 0)
 
 
-@pytest.mark.ladder(41)
-def test_likely_tokens(source, without, as_on_a_gpu, monkeypatch):
-    without(*GLUON)
+@pytest.fixture
+def sampling(source, without, device, as_on_a_gpu, monkeypatch):
+    without(*ABSENT)
     module = source(VLLM, "vllm.v1.sample.ops.topk_topp_triton")
     # Asks the platform, which has no answer for CPUs.
     monkeypatch.setattr(module, "num_compute_units", lambda _: 4)
+    platform = types.SimpleNamespace(is_cuda_alike=lambda: device == "cuda")
+    monkeypatch.setattr(module, "current_platform", platform)
+    return module
+
+
+def likely(values, k, p):
+    """Which of a row's values are kept: k, and of these the largest whose probabilities make p."""
+    kept = values >= values.topk(k).values[-1]
+    ordered, places = values.masked_fill(~kept, -torch.inf).sort()
+    kept[places[ordered.softmax(0).cumsum(0) <= 1 - p]] = False
+    return kept
+
+
+@pytest.mark.ladder(41)
+def test_likely_tokens(sampling):
     logits = torch.randn(5, 1000)
     k, p = torch.tensor([1, 5, 50, 1000, 20]), torch.tensor([1.0, 0.9, 0.5, 0.3, 0.8])
-    found = module.apply_top_k_top_p_triton(logits.clone(), k, p)
+    found = sampling.apply_top_k_top_p_triton(logits.clone(), k, p)
     for row, values in enumerate(logits):
-        kept = values >= values.topk(int(k[row])).values[-1]
-        sorted_, places = values.masked_fill(~kept, -torch.inf).sort()
-        kept[places[sorted_.softmax(0).cumsum(0) <= 1 - p[row]]] = False
-        assert torch.equal(found[row].isfinite(), kept), row
+        assert torch.equal(found[row].isfinite(), likely(values, int(k[row]), p[row])), row
+
+
+@pytest.mark.ladder(41)
+def test_likely_tokens_of_split_rows(sampling):
+    logits, p = torch.randn(3, 5000) * 3, torch.tensor([0.9, 1.0, 0.5])
+    found = logits.clone()
+    sampling._apply_topp_split(found, None, p, -torch.inf, 12)
+    for row, values in enumerate(logits):
+        assert torch.equal(found[row].isfinite(), likely(values, 5000, p[row])), row
