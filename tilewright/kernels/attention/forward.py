@@ -4,13 +4,15 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.attention.logits import kept, logits_of, weights_of
 from tilewright.kernels.attention.places import (
+    first_query_of,
     key_segments,
     keys_of,
     loaded_block,
     place_of,
     queries_of,
+    results_of,
+    store_block,
     store_numbers,
-    store_rows,
     values_of,
 )
 from tilewright.kernels.attention.tiles import FORWARD, tuned
@@ -57,7 +59,7 @@ def attend(
     return highest, total, acc
 
 
-@tuned(FORWARD, "ENDS")
+@tuned(FORWARD, "IS_PLAIN")
 @tw.jit
 def attention_kernel(
     q_ptr,
@@ -71,17 +73,17 @@ def attention_kernel(
     scale: tl.float64,
     WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
-    ENDS: tl.constexpr,
+    IS_PLAIN: tl.constexpr,
     PRECISION: tl.constexpr,
+    BY_DESCRIPTOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Attention of `BLOCK_M` queries of a head; `ENDS`: blocks of keys do not divide all ranges."""
+    """Attention of `BLOCK_M` queries of a head; `IS_PLAIN`: to whole blocks of keys, all alike."""
     DTYPE: tl.constexpr = accumulator(q_ptr.dtype.element_ty)
     place = place_of(terms, sizes, tl.program_id(2), tl.program_id(1))
-    # Causal: the programs with the most keys come first, so that none of them is the last.
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M
-    if first >= place.queries:
+    first = first_query_of(terms, BLOCK_M)
+    if terms.query_starts is not None and first >= place.queries:  # of a shorter sequence
         return
     q = queries_of(q_ptr, sizes, strides[0], BLOCK_M, WIDTH)
     k = keys_of(k_ptr, sizes, strides[1], BLOCK_N, WIDTH)
@@ -93,7 +95,7 @@ def attention_kernel(
     scale = scale.to(DTYPE)
     bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
     for part in tl.static_range(3):
-        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and ENDS):
+        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and not IS_PLAIN):
             state = attend(
                 (queries, k, v),
                 state,
@@ -111,11 +113,23 @@ def attention_kernel(
     highest, total, acc = state
     if terms.seed is not None:
         acc = acc / (1.0 - terms.dropout)
-    # Without keys the result is 0, and what the backward pass divides by is infinite.
-    is_empty = total == 0.0
-    total = tl.where(is_empty, 1.0, total)
-    lse = tl.where(is_empty, float("inf"), highest + tl.log2(total))
+    lse = highest + tl.log2(total)
+    if not IS_PLAIN:
+        # Without keys the result is 0, and what the backward pass divides by is infinite.
+        is_empty = total == 0.0
+        total = tl.where(is_empty, 1.0, total)
+        lse = tl.where(is_empty, float("inf"), lse)
     store_numbers(lse_ptr, sizes, place, query, lse)
-    rows = place.first_query + query
-    is_row = query < place.queries
-    store_rows(out_ptr, strides[3], place, rows, acc / total[:, None], is_row, sizes.value_width)
+    out = out_ptr
+    if BY_DESCRIPTOR:
+        out = results_of(out_ptr, sizes, strides[3], BLOCK_M, VALUE_WIDTH)
+    store_block(
+        out,
+        strides[3],
+        place,
+        place.first_query + first,
+        place.queries - first,
+        acc / total[:, None],
+        sizes.value_width,
+        BY_DESCRIPTOR,
+    )

@@ -12,7 +12,7 @@ from tilewright.kernels.attention.places import (
     queries_of,
     query_segments,
     results_of,
-    store_rows,
+    store_block,
     values_of,
 )
 from tilewright.kernels.attention.tiles import KEY_GRADIENTS, tuned
@@ -92,6 +92,7 @@ def key_gradients_kernel(
     WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
+    BY_DESCRIPTOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -100,7 +101,7 @@ def key_gradients_kernel(
     place = place_of(terms, sizes, tl.program_id(2), tl.program_id(1))
     first = tl.program_id(0) * BLOCK_N
     stored_keys = sizes.keys if terms.key_starts is None else place.keys
-    if first >= stored_keys:
+    if terms.key_starts is not None and first >= stored_keys:  # of a shorter sequence
         return
     q = queries_of(q_ptr, sizes, strides[0], BLOCK_M, WIDTH)
     k = keys_of(k_ptr, sizes, strides[1], BLOCK_N, WIDTH)
@@ -130,10 +131,16 @@ def key_gradients_kernel(
                     part != 1,
                     PRECISION,
                 )
-    rows = place.first_key + key
-    is_row = key < stored_keys
     is_seen = (key < place.keys)[:, None]
     key_gradient = tl.where(is_seen, state[0] * scale, 0.0)
     value_gradient = tl.where(is_seen, state[1], 0.0)
-    store_rows(gradients[0], strides[4], place, rows, key_gradient, is_row, sizes.width)
-    store_rows(gradients[1], strides[5], place, rows, value_gradient, is_row, sizes.value_width)
+    key_array, value_array = gradients
+    if BY_DESCRIPTOR:
+        key_array = keys_of(key_array, sizes, strides[4], BLOCK_N, WIDTH)
+        value_array = values_of(value_array, sizes, strides[5], BLOCK_N, VALUE_WIDTH)
+    row = place.first_key + first
+    count = stored_keys - first
+    store_block(key_array, strides[4], place, row, count, key_gradient, sizes.width, BY_DESCRIPTOR)
+    store_block(
+        value_array, strides[5], place, row, count, value_gradient, sizes.value_width, BY_DESCRIPTOR
+    )

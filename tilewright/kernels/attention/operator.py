@@ -48,6 +48,7 @@ class Extras(NamedTuple):
     mask_mod: str = ""
 
 
+_ARRAYS = Extras._fields.index("tensors")  # so many of the extras are arrays, or None
 _EXTRAS = """Tensor? bias, Tensor? query_starts, Tensor? key_starts, Tensor? key_lengths,
     Tensor? slopes, Tensor? seed, Tensor[] tensors, float scale, float cap, float dropout,
     int left, int right, int offset, int most_queries, int most_keys,
@@ -111,18 +112,23 @@ def padded_width(size: int) -> int:
     return max(16, tw.next_power_of_2(size))
 
 
-def _widths(query: Any, sizes: Sizes) -> dict[str, Any]:
+def _widths(query: Any, extras: Extras, sizes: Sizes) -> dict[str, Any]:
+    itemsize = 2 if dtype_name(query) in {"float16", "bfloat16"} else 4
+    is_aligned = (sizes.width * itemsize) % 16 == (sizes.value_width * itemsize) % 16 == 0
     return {
         "WIDTH": padded_width(sizes.width),
         "VALUE_WIDTH": padded_width(sizes.value_width),
         "PRECISION": product_precision(query),
+        "BY_DESCRIPTOR": is_aligned and extras.query_starts is None,
     }
 
 
-def _ends(extras: Extras, sizes: Sizes) -> bool:
-    """Whether blocks of keys may end beyond the keys that a query sees."""
-    is_ragged = extras.key_starts is not None or extras.key_lengths is not None
-    return extras.right != UNLIMITED or is_ragged or sizes.keys % 128 != 0
+def _is_plain(extras: Extras, sizes: Sizes) -> bool:
+    """Whether logits are but scaled scores, and all queries see the same whole blocks of keys."""
+    numbers = extras.cap, extras.left, extras.right, extras.score_mod, extras.mask_mod
+    has_arrays = any(x is not None for x in extras[:_ARRAYS])
+    is_usual = numbers == (0.0, UNLIMITED, UNLIMITED, "", "")
+    return is_usual and not has_arrays and sizes.keys % 128 == 0
 
 
 def _is_empty(sizes: Sizes) -> bool:
@@ -159,8 +165,8 @@ def attention_operation(outputs: Any, query: Any, key: Any, value: Any, *extras:
         sizes,
         _terms(given, sizes),
         given.scale,
-        **_widths(query, sizes),
-        ENDS=_ends(given, sizes),
+        **_widths(query, given, sizes),
+        IS_PLAIN=_is_plain(given, sizes),
     )
 
 
@@ -206,7 +212,7 @@ def _attention_backward(
     bias_gradient[...] = 0  # blocks that no query sees are not visited
     q, k, v, result, upstream = map(for_descriptors, (query, key, value, out, out_gradient))
     delta = empty_like(lse)
-    terms, widths = _terms(given, sizes), _widths(query, sizes)
+    terms, widths = _terms(given, sizes), _widths(query, given, sizes)
     most_queries, sequences = _longest(given.query_starts, given.most_queries, sizes, sizes.queries)
     query_gradients_kernel[
         lambda at: (tw.cdiv(most_queries, at["BLOCK_M"]), sizes.heads, sequences)
@@ -220,7 +226,7 @@ def _attention_backward(
         terms,
         given.scale,
         **widths,
-        ENDS=_ends(given, sizes),
+        IS_PLAIN=_is_plain(given, sizes),
     )
     most_keys, sequences = _longest(given.key_starts, given.most_keys, sizes, sizes.keys)
     gradients = (key_gradient, value_gradient)
@@ -236,9 +242,6 @@ def _attention_backward(
         given.scale,
         **widths,
     )
-
-
-_ARRAYS = Extras._fields.index("tensors")  # so many of the extras are arrays, or None
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

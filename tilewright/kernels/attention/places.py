@@ -8,6 +8,7 @@ import tilewright.language as tl
 __all__ = [
     "Place",
     "Sizes",
+    "first_query_of",
     "key_segments",
     "keys_of",
     "loaded_block",
@@ -17,8 +18,8 @@ __all__ = [
     "queries_of",
     "query_segments",
     "results_of",
+    "store_block",
     "store_numbers",
-    "store_rows",
     "values_of",
 ]
 
@@ -71,6 +72,16 @@ def place_of(terms, sizes, batch, head):
     if terms.key_lengths is not None:
         keys = tl.minimum(keys, tl.load(terms.key_lengths + batch).to(tl.int32))
     return Place(batch, head, array_batch, first_query, first_key, queries, keys, offset)
+
+
+@tw.jit
+def first_query_of(terms, BLOCK_M: tl.constexpr):
+    """Return the first query of this program's block."""
+    block = tl.program_id(0)
+    if terms.right is not None:
+        # The programs with the most keys come first, so that none of them is the last.
+        block = tl.num_programs(0) - 1 - block
+    return block * BLOCK_M
 
 
 @tw.jit
@@ -138,13 +149,22 @@ def store_numbers(ptr, sizes, place, query, numbers):
 
 
 @tw.jit
-def store_rows(ptr, strides, place, row, block, is_row, width):
-    """Store those rows of a head that `is_row` says."""
-    column = tl.arange(0, block.shape[1])
-    corner = place.array_batch.to(tl.int64) * strides[0] + place.head.to(tl.int64) * strides[1]
-    at = corner + row.to(tl.int64)[:, None] * strides[2] + column[None, :]
-    mask = is_row[:, None] & (column < width)[None, :]
-    tl.store(ptr + at, block.to(ptr.dtype.element_ty), mask=mask)
+def store_block(array, strides, place, row, count, block, width, BY_DESCRIPTOR: tl.constexpr):
+    """Store the first `count` rows of a block, from `row` on, in the place's head of an array.
+
+    `array` is a descriptor, which cuts off what is outside of the array, or a pointer, where the
+    rows of another sequence may follow or rows are not aligned.
+    """
+    if BY_DESCRIPTOR:
+        block = tl.reshape(block.to(array.dtype), (1, 1, block.shape[0], block.shape[1]))
+        array.store([place.array_batch, place.head, row, 0], block)
+    else:
+        number = tl.arange(0, block.shape[0])
+        column = tl.arange(0, block.shape[1])
+        corner = place.array_batch.to(tl.int64) * strides[0] + place.head.to(tl.int64) * strides[1]
+        at = corner + (row + number).to(tl.int64)[:, None] * strides[2] + column[None, :]
+        mask = (number < count)[:, None] & (column < width)[None, :]
+        tl.store(array + at, block.to(array.dtype.element_ty), mask=mask)
 
 
 @tw.jit

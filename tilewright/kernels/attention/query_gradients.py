@@ -4,6 +4,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.attention.logits import score_gradients
 from tilewright.kernels.attention.places import (
+    first_query_of,
     key_segments,
     keys_of,
     loaded_block,
@@ -11,8 +12,8 @@ from tilewright.kernels.attention.places import (
     place_of,
     queries_of,
     results_of,
+    store_block,
     store_numbers,
-    store_rows,
     values_of,
 )
 from tilewright.kernels.attention.tiles import QUERY_GRADIENTS, tuned
@@ -90,8 +91,9 @@ def query_gradients_kernel(
     scale: tl.float64,
     WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
-    ENDS: tl.constexpr,
+    IS_PLAIN: tl.constexpr,
     PRECISION: tl.constexpr,
+    BY_DESCRIPTOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -102,8 +104,8 @@ def query_gradients_kernel(
     """
     DTYPE: tl.constexpr = accumulator(q_ptr.dtype.element_ty)
     place = place_of(terms, sizes, tl.program_id(2), tl.program_id(1))
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M
-    if first >= place.queries:
+    first = first_query_of(terms, BLOCK_M)
+    if terms.query_starts is not None and first >= place.queries:  # of a shorter sequence
         return
     q = queries_of(q_ptr, sizes, strides[0], BLOCK_M, WIDTH)
     k = keys_of(k_ptr, sizes, strides[1], BLOCK_N, WIDTH)
@@ -122,7 +124,7 @@ def query_gradients_kernel(
     gradient = tl.zeros((BLOCK_M, WIDTH), DTYPE)
     bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
     for part in tl.static_range(3):
-        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and ENDS):
+        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and not IS_PLAIN):
             gradient = go_over_keys(
                 (queries, out_gradient, lse, delta, k, v),
                 gradient,
@@ -138,6 +140,9 @@ def query_gradients_kernel(
                 part != 1,
                 PRECISION,
             )
-    rows = place.first_query + query
-    is_row = query < place.queries
-    store_rows(gradients[0], strides[5], place, rows, gradient * scale, is_row, sizes.width)
+    array = gradients[0]
+    if BY_DESCRIPTOR:
+        array = queries_of(array, sizes, strides[5], BLOCK_M, WIDTH)
+    count = place.queries - first
+    gradient *= scale
+    store_block(array, strides[5], place, row, count, gradient, sizes.width, BY_DESCRIPTOR)

@@ -7,17 +7,19 @@ from tilewright.kernels.arrays import dtype_name, on_cpu
 
 __all__ = ["FORWARD", "KEY_GRADIENTS", "QUERY_GRADIENTS", "tuned"]
 
-# Blocks of queries and of keys, warps and stages, by the width of a head.
-Tile = tuple[int, int, int, int]
+# Blocks of queries and of keys, warps and stages, by the width of a head; and registers, if two
+# blocks of threads run on a multiprocessor with those that there are for each, without spilling.
+Tile = tuple[int, ...]
 Tiles = dict[int, tuple[Tile, ...]]
 
 # Elements of 16 bits. The last one is for launches of few programs.
 FORWARD: Tiles = {
-    64: ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 64, 4, 3)),
+    64: ((128, 128, 8, 3, 128), (128, 64, 8, 3), (128, 64, 4, 4), (64, 64, 4, 3)),
     128: ((128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3)),
     256: ((128, 64, 8, 2), (64, 64, 4, 2)),
 }
-# Where what is seen ends within blocks of keys, narrow blocks leave less of them to waste.
+# Where what is seen ends within blocks of keys, narrow blocks leave less of them to waste, and more
+# registers to what is done to the logits.
 BOUNDED_FORWARD: Tiles = FORWARD | {64: ((128, 64, 8, 3), *FORWARD[64][2:])}
 QUERY_GRADIENTS: Tiles = {
     64: ((128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), (64, 64, 4, 3)),
@@ -35,13 +37,18 @@ MULTIPROCESSORS = 132
 
 
 def _config(tile: Tile) -> tw.Config:
-    rows, keys, warps, stages = tile
-    return tw.Config({"BLOCK_M": rows, "BLOCK_N": keys}, num_warps=warps, num_stages=stages)
+    rows, keys, warps, stages, *most = tile
+    return tw.Config(
+        {"BLOCK_M": rows, "BLOCK_N": keys},
+        num_warps=warps,
+        num_stages=stages,
+        maxnreg=most[0] if most else None,
+    )
 
 
 def _candidates(tiles: Tiles, arguments: dict[str, Any]) -> tuple[Tile, ...]:
     q = arguments["q_ptr"]
-    if tiles is FORWARD and arguments["ENDS"]:
+    if tiles is FORWARD and not arguments["IS_PLAIN"]:
         tiles = BOUNDED_FORWARD
     if on_cpu(q):
         return CPU

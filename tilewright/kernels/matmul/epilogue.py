@@ -69,7 +69,9 @@ def activation_gradient(x, ACTIVATION: tl.constexpr):
 def finished(acc, epilogue, scale, batch, row, column, sizes, ACTIVATION: tl.constexpr):
     """Return what is stored of a tile of products; `row` and `column` are its numbers."""
     DTYPE: tl.constexpr = tl.float64 if acc.dtype == tl.float64 else tl.float32
-    x = acc.to(DTYPE) * scale.to(DTYPE)
+    x = acc.to(DTYPE)
+    if scale is not None:
+        x *= scale.to(DTYPE)
     is_row = row < sizes.rows
     is_column = column < sizes.columns
     inside = is_row[:, None] & is_column[None, :]

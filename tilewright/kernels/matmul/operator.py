@@ -19,9 +19,10 @@ from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.product import Sizes, matmul_kernel, sum_parts_kernel
 from tilewright.kernels.operation import operation
 
-__all__ = ["itemsize_of", "matmul_operation", "oriented", "sum_dtype"]
+__all__ = ["add_parts", "itemsize_of", "matmul_operation", "oriented", "sum_dtype"]
 
 _LEAST_CHUNK = 512  # of the inner axis, that a program is worth
+_MOST_PARTS = 64
 _SUMS = {"float64": "float64", "int8": "int32"}
 
 
@@ -47,8 +48,8 @@ def _sizes(a: Any, b: Any) -> Sizes:
     batch, rows, inner = a.shape
     columns = b.shape[2]
     programs = tw.get_num_threads() if on_cpu(a) else MULTIPROCESSORS
-    tiles = tw.cdiv(rows, 128) * tw.cdiv(columns, 128) * batch
-    parts = max(min(programs // tiles, inner // _LEAST_CHUNK, 32), 1)
+    tiles = tw.cdiv(rows, 64) * tw.cdiv(columns, 128) * batch
+    parts = max(min(programs // tiles, inner // _LEAST_CHUNK, _MOST_PARTS), 1)
     chunk = tw.cdiv(tw.cdiv(inner, parts), 256) * 256
     parts = tw.cdiv(inner, chunk)
     return Sizes(batch, rows, columns, inner, parts, chunk, batch * parts)
@@ -113,9 +114,24 @@ def matmul_operation(
         return
     parts = empty((sizes.results, *out.shape[1:]), a, sum_dtype(a))
     _multiply(a, b, parts, sizes, Epilogue(), 1.0, "")
-    block = (16, 128)
-    grid = (tw.cdiv(sizes.rows, block[0]), tw.cdiv(sizes.columns, block[1]), sizes.batch)
-    sum_parts_kernel[grid](parts, out, sizes, epilogue, scale, activation, *block)
+    add_parts(parts, out, sizes, epilogue, scale, activation)
+
+
+def add_parts(
+    parts: Any, out: Any, sizes: Sizes, epilogue: Epilogue, scale: float, activation: str
+) -> None:
+    """Launch what adds up parts of the inner axis."""
+    sum_parts_kernel[sizes.rows, tw.cdiv(sizes.columns, 128), sizes.batch](
+        parts,
+        out,
+        sizes,
+        epilogue,
+        scale,
+        ACTIVATION=activation,
+        SCALED=scale != 1.0,
+        PARTS=tw.next_power_of_2(sizes.parts),
+        BLOCK=128,
+    )
 
 
 def _scale_stride(scales: Any) -> int:
@@ -142,6 +158,7 @@ def _multiply(
         epilogue,
         scale,
         ACTIVATION=activation,
+        SCALED=scale != 1.0,
         PRECISION=product_precision(a),
         A_TRANSPOSED=is_left_transposed,
         B_TRANSPOSED=is_right_transposed,

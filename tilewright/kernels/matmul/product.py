@@ -33,12 +33,15 @@ def place_of_tile(tile, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """
     tiles_m = tl.cdiv(sizes.rows, BLOCK_M)
     tiles_n = tl.cdiv(sizes.columns, BLOCK_N)
-    in_batch = tile % (tiles_m * tiles_n)
-    first_m = in_batch // (8 * tiles_n) * 8
+    batch = tile * 0
+    if sizes.results != 1:
+        batch = tile // (tiles_m * tiles_n)
+        tile = tile % (tiles_m * tiles_n)
+    first_m = tile // (8 * tiles_n) * 8
     height = tl.minimum(tiles_m - first_m, 8)
-    in_group = in_batch % (8 * tiles_n)
+    in_group = tile % (8 * tiles_n)
     row = first_m + in_group % height
-    return tile // (tiles_m * tiles_n), row * BLOCK_M, in_group // height * BLOCK_N
+    return batch, row * BLOCK_M, in_group // height * BLOCK_N
 
 
 @tw.jit
@@ -101,6 +104,7 @@ def matmul_kernel(
     epilogue,
     scale: tl.float64,
     ACTIVATION: tl.constexpr,
+    SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
@@ -126,6 +130,7 @@ def matmul_kernel(
     if BY_DESCRIPTOR:
         shape = [sizes.results, sizes.rows, sizes.columns]
         out = tl.make_tensor_descriptor(out_ptr, shape, strides[2], [1, BLOCK_M, WIDTH])
+    factor = scale if SCALED else None
     programs = tl.num_programs(0)
     in_batch = tl.cdiv(sizes.rows, BLOCK_M) * tl.cdiv(sizes.columns, BLOCK_N)
     tiles = in_batch * sizes.results
@@ -147,13 +152,14 @@ def matmul_kernel(
         part, row, column = place_of_tile(stored, sizes, BLOCK_M, BLOCK_N)
         if HALVES:
             parts = tl.permute(tl.reshape(acc, (BLOCK_M, 2, WIDTH)), (0, 2, 1))
-            acc, second = tl.split(parts)
+            first, second = tl.split(parts)
             store_finished(
-                second, out, epilogue, scale, part, row, column + WIDTH, sizes,
-                ACTIVATION, BY_DESCRIPTOR,
-            )  # fmt: skip
+                first, out, epilogue, factor, part, row, column, sizes, ACTIVATION, BY_DESCRIPTOR
+            )
+            column += WIDTH
+            acc = second
         store_finished(
-            acc, out, epilogue, scale, part, row, column, sizes, ACTIVATION, BY_DESCRIPTOR
+            acc, out, epilogue, factor, part, row, column, sizes, ACTIVATION, BY_DESCRIPTOR
         )
 
 
@@ -173,20 +179,19 @@ def sum_parts_kernel(
     epilogue,
     scale: tl.float64,
     ACTIVATION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    SCALED: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """Add up the parts of the inner axis, in order, and finish the result."""
-    row = tl.program_id(0) * BLOCK_M
-    column = tl.program_id(1) * BLOCK_N
-    batch = tl.program_id(2)
-    rows = row + tl.arange(0, BLOCK_M)
-    columns = column + tl.arange(0, BLOCK_N)
-    mask = (rows < sizes.rows)[:, None] & (columns < sizes.columns)[None, :]
-    acc = tl.zeros((BLOCK_M, BLOCK_N), parts_ptr.dtype.element_ty)
-    for part in range(sizes.parts):
-        first = (batch * sizes.parts + part).to(tl.int64) * sizes.rows
-        at = (first + rows[:, None]) * sizes.columns + columns[None, :]
-        acc += tl.load(parts_ptr + at, mask=mask, other=0)
-    x = finished(acc, epilogue, scale, batch, rows, columns, sizes, ACTIVATION)
+    """Add up the parts of a row, always in the same order, and finish the result."""
+    row, column, batch = tl.program_id(0), tl.program_id(1) * BLOCK, tl.program_id(2)
+    columns = column + tl.arange(0, BLOCK)
+    part = tl.arange(0, PARTS)
+    at_row = (batch * sizes.parts + part).to(tl.int64) * sizes.rows + row
+    mask = (part < sizes.parts)[:, None] & (columns < sizes.columns)[None, :]
+    parts = tl.load(parts_ptr + at_row[:, None] * sizes.columns + columns[None, :], mask, 0)
+    acc = tl.sum(parts, axis=0, keep_dims=True)
+    factor = scale if SCALED else None
+    rows = row + tl.arange(0, 1)
+    x = finished(acc, epilogue, factor, batch, rows, columns, sizes, ACTIVATION)
     store_tile(out_ptr, x, batch, row, column, sizes, False)

@@ -10,8 +10,8 @@ from tilewright.kernels.arrays import contiguous, dtype_name, empty, is_tensor, 
 from tilewright.kernels.checks import floating, same_kind, shaped
 from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
 from tilewright.kernels.matmul.epilogue import Epilogue
-from tilewright.kernels.matmul.operator import matmul_operation, sum_dtype
-from tilewright.kernels.matmul.product import Sizes, sum_parts_kernel
+from tilewright.kernels.matmul.operator import add_parts, matmul_operation, sum_dtype
+from tilewright.kernels.matmul.product import Sizes
 from tilewright.kernels.matmul.weight_only_kernels import (
     NF4,
     dequantize_kernel,
@@ -231,8 +231,7 @@ def _multiply(out: Any, x: Any, packed: Any, scales: Any, bias: Any, kind: str) 
         num_stages=4,
     )
     sizes = Sizes(1, rows, columns, inner, parts, chunk, parts)
-    grid = (tw.cdiv(rows, 16), tw.cdiv(columns, 128), 1)
-    sum_parts_kernel[grid](sums, out, sizes, Epilogue(bias=bias), 1.0, "", 16, 128)
+    add_parts(sums, out, sizes, Epilogue(bias=bias), 1.0, "")
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
