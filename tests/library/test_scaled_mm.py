@@ -11,6 +11,12 @@ from tilewright.kernels.matmul import blocks, operator
 KINDS = ["float8_e4m3fn", "int8"]
 
 
+def assert_near(actual, expected, kind):
+    """Tensor cores cut off sums of fp8 products 13 binary places behind the largest."""
+    is_cut = actual.device.type == "cuda" and kind != "int8"
+    assert_close(actual, expected, factor=50 if is_cut else 8)
+
+
 def quantized(rows, columns, kind, device, group=None):
     return kernels.quantize_rows(torch.randn(rows, columns, device=device), kind, group)
 
@@ -35,7 +41,7 @@ def test_scales_of_all_and_of_rows(device, kind, is_by_row):
     bias = torch.randn(50, device=device)
     actual = kernels.scaled_mm(a, b.T, a_scales, b_scales.T, bias, torch.float32)
     expected = (a.double() * a_scales) @ (b.double() * b_scales).T + bias
-    assert_close(actual, expected, factor=4)
+    assert_near(actual, expected, kind)
     assert kernels.scaled_mm(a, b.T, a_scales, b_scales.T).dtype == torch.bfloat16
 
 
@@ -46,7 +52,7 @@ def test_scales_of_blocks(device, kind):
     spread = b_scales.repeat_interleave(128, 0).repeat_interleave(128, 1)[:, :200]
     actual = kernels.scaled_mm(a, b.T, a_scales, b_scales, out_dtype=torch.float32)
     expected = (a.double() * a_scales.repeat_interleave(128, 1)) @ (b.double().T * spread)
-    assert_close(actual, expected, factor=8)
+    assert_near(actual, expected, kind)
 
 
 def test_contracts_with_pytorch(device):

@@ -44,7 +44,8 @@ def scaled_mm(
         out_dtype: The dtype of the result, by default bf16.
 
     Returns:
-        An array (M, N). Sums are in fp32, of int8 exact.
+        An array (M, N). Sums are in fp32, of int8 exact; the tensor cores of Hopper cut off sums of
+        fp8 products some 13 binary places behind the largest.
 
     >>> import numpy as np
     >>> a, one = np.ones((2, 16), np.int8), np.full((1,), 0.5, np.float32)
