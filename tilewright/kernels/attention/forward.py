@@ -123,13 +123,7 @@ def attention_kernel(
     out = out_ptr
     if BY_DESCRIPTOR:
         out = results_of(out_ptr, sizes, strides[3], BLOCK_M, VALUE_WIDTH)
-    store_block(
-        out,
-        strides[3],
-        place,
-        place.first_query + first,
-        place.queries - first,
-        acc / total[:, None],
-        sizes.value_width,
-        BY_DESCRIPTOR,
-    )
+    row = place.first_query + first
+    count = place.queries - first
+    acc = acc / total[:, None]
+    store_block(out, strides[3], place, row, count, acc, sizes.value_width, BY_DESCRIPTOR)
