@@ -16,7 +16,8 @@ from tilewright.kernels.rows import accumulator
 __all__ = ["reduce_segments", "segment_reduce"]
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
-_ELEMENTS = 2048  # of a tile
+_ELEMENTS = 2048  # of a tile, which has more where rows are long
+_FEWEST_ROWS, _MOST_COLUMNS = 4, 1024
 
 
 def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, offsets: Any = None) -> Any:
@@ -177,8 +178,9 @@ def reduce_segments(x: Any, order: Any, offsets: Any, out: Any, reduce: str) -> 
 
 
 def _tiles(segments: int, columns: int) -> tuple[tuple[int, int], dict[str, int]]:
-    block = min(tw.next_power_of_2(max(columns, 1)), 256)
-    return (segments, tw.cdiv(columns, block)), {"ROWS": _ELEMENTS // block, "BLOCK": block}
+    block = min(tw.next_power_of_2(max(columns, 1)), _MOST_COLUMNS)
+    rows = max(_ELEMENTS // block, _FEWEST_ROWS)
+    return (segments, tw.cdiv(columns, block)), {"ROWS": rows, "BLOCK": block}
 
 
 def _allocate(data: Any, offsets: Any, reduce: str) -> Any:
