@@ -64,7 +64,7 @@ def blocks(x, layout, size=SIZE):
     dtype=dtypes,
     layout=layouts,
 )
-@examples(6)
+@examples(3)
 def test_products(device, heads, rows, columns, depth, size, dtype, layout):
     there = random_layout(heads, rows, columns, device)
     sparsity = kernels.BlockSparsity(there, size)

@@ -42,7 +42,7 @@ def coefficients(shape, dtype, device, layout="contiguous"):
     has_initial=st.booleans(),
     data=st.data(),
 )
-@examples(12)
+@examples(6)
 def test_agrees_with_steps(device, shape, dtype, layout, has_initial, data):
     dim = data.draw(st.integers(0, len(shape) - 1))
     a, b = coefficients(shape, dtype, device, layout), tensor(shape, dtype, device, layout)

@@ -57,7 +57,7 @@ def calls(kind, module, exact):
         {"num_layers": st.integers(1, 2), "bidirectional": st.booleans(), "bias": st.booleans()}
     ),
 )
-@examples(6)
+@examples(3)
 def test_agrees_with_pytorch(device, kind, steps, batch, hidden, dtype, options):
     module, exact = layers(kind, 3, hidden, dtype=dtype, device=device, **options)
     x = tensor((steps, batch, 3), dtype, device)
@@ -143,7 +143,7 @@ def test_numpy_arrays():
         np.testing.assert_allclose(y, expected.detach().numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
 @KINDS
 def test_on_an_emulated_gpu(kind, together, monkeypatch):
     """Programs that each have all units, and ones that share them and meet after each step."""

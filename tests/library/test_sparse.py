@@ -40,7 +40,7 @@ def dense(row, column, values, shape):
     dtype=dtypes,
     layout=layouts,
 )
-@examples(8)
+@examples(4)
 def test_products(device, rows, columns, width, dtype, layout):
     crow, column, row = pattern(rows, columns, device)
     values = tensor(column.shape, dtype, device)
@@ -111,7 +111,7 @@ def test_nothing(device):
     dtype=dtypes,
     has_bias=st.booleans(),
 )
-@examples(6)
+@examples(3)
 def test_two_in_four(device, batch, rows, groups, dtype, has_bias):
     weight = tensor((rows, 8 * groups), dtype, device)
     x = tensor((*batch, 8 * groups), dtype, device)
