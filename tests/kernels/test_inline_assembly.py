@@ -332,3 +332,19 @@ def test_what_only_gpus_have_is_named(launch, text, message):
     with pytest.raises((Unsupported, CompileError), match=message) as caught:
         launch(one, (1,), x, out, **constants)
     assert caught.value.location is not None
+
+
+@pytest.mark.parametrize("text", ["mov.b32 $0, $7;", "mov.b32 $0, ${2};", "mov.b32 $0, $1; // $x",
+                                  "mov.b32 $0, ${1:q};", "mov.b32 $0, $1; $"])  # fmt: skip
+def test_dollar_signs_name_registers(launch, text):
+    x, out = np.zeros((2, 8), np.float32)
+    constants = {"N": 8, "ASM": text, "CONSTRAINTS": "=f,f", "PACK": 1}
+    with pytest.raises(CompileError, match=r"is no register, the constraints name \$0 to \$1"):
+        launch(one, (1,), x, out, **constants)
+
+
+def test_a_dollar_sign_may_be_written(launch):
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    text = "// a comment of $$7\n mov.b32 $0, $1;"
+    launch(one, (1,), x, out, N=8, ASM=text, CONSTRAINTS="=f,f", PACK=1)
+    assert out.tolist() == x.tolist()

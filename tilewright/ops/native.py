@@ -10,7 +10,7 @@ from tilewright.ir.core import Block, Effect, MachineOp, Op, Value, require
 from tilewright.ir.types import DTYPES, DType, TileType
 from tilewright.ops.machine import Machine
 from tilewright.ops.numerics import Array
-from tilewright.ops.ptx import Signature, expansion, read_constraints
+from tilewright.ops.ptx import Signature, check_dollars, expansion, read_constraints
 
 __all__ = [
     "ForeignCall", "GridDependency", "HardwareNumber", "HardwareRegister", "InlineAssembly",
@@ -40,7 +40,8 @@ class InlineAssembly(MachineOp):
         shapes = {value.shape for value in self.args}
         require(len(shapes) <= 1, "inline_asm_elementwise: the arguments differ in shape")
         shape = shapes.pop() if shapes else ()
-        read_constraints(self.signature)  # raises where they do not fit
+        outputs, inputs = read_constraints(self.signature)  # raises where they do not fit
+        check_dollars(self.assembly, sum(r.count for r in (*outputs, *inputs)))
         return tuple(TileType(element, shape) for element in self.elements)
 
     @property

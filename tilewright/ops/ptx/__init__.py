@@ -2,5 +2,6 @@
 
 from tilewright.ops.ptx.expansion import expansion
 from tilewright.ops.ptx.registers import Registers, Signature, read_constraints
+from tilewright.ops.ptx.text import check_dollars
 
-__all__ = ["Registers", "Signature", "expansion", "read_constraints"]
+__all__ = ["Registers", "Signature", "check_dollars", "expansion", "read_constraints"]

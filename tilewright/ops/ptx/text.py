@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import CompileError
 
-__all__ = ["Instruction", "Literal", "Name", "Operand", "Vector", "parse"]
+__all__ = ["Instruction", "Literal", "Name", "Operand", "Vector", "check_dollars", "parse"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ _OPERAND = re.compile(r"\{[^}]*\}|[^,{}]+")
 _BITS = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)[uU]?")
 _FLOAT = re.compile(r"-?\d*\.\d*([eE][-+]?\d+)?|-?\d+[eE][-+]?\d+")
+# What LLVM reads after a dollar sign: a register, a choice between dialects, a number that no other
+# place has, or another dollar sign.
+_DOLLAR = re.compile(r"\$(?:(\d+)|\{(\d+)(?::r)?\}|[$(|)]|\{:(?:uid|comment|private)\})")
 _NAME = re.compile(r"[$%\w.]+")
 
 
@@ -72,6 +75,21 @@ def parse(text: str) -> list[Instruction]:
         if stripped and not stripped.startswith(".reg"):
             found.append(_instruction(" ".join(stripped.split())))
     return found
+
+
+def check_dollars(text: str, count: int) -> None:
+    """Raise `CompileError` where a dollar sign names none of so many registers: LLVM would exit."""
+    rest = _DOLLAR.sub(
+        lambda found: "" if int(found[1] or found[2] or 0) < count else found[0], text
+    )
+    wrong = re.search(r"\$\{?[\w:]*\}?", rest)
+    if wrong is not None:
+        there = f"$0 to ${count - 1}" if count else "none"
+        raise CompileError(
+            f"inline_asm_elementwise: `{wrong[0]}` in the assembly is no register, the constraints "
+            f"name {there}",
+            hint="write $$ for a dollar sign",
+        )
 
 
 def _instruction(text: str) -> Instruction:
