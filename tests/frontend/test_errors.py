@@ -418,7 +418,7 @@ CONSTRUCTS = {
     "try is": "try:\n    x = 1\nexcept ValueError:\n    pass",
     "raise is": "raise ValueError",
     "with is": "with n:\n    pass",
-    "del is": "x = 1\ndel x",
+    "`del` is": "x = 1\ndel x",
     "global is": "global LIMIT",
     "import inside": "import math",
     "a class inside": "class Inner:\n    pass",
@@ -444,6 +444,8 @@ CONSTRUCTS = {
     "static_assert: too big": "tl.static_assert(1 > 2, 'too big')",
     "is no condition": "if tl.float32:\n    pass",
     "TypeError": "x = 'a' + 1",
+    "missing 1 required positional argument: 'axis'": "x = tl.argmax(tl.arange(0, 4))",
+    "`else` of a loop is": "while n < 0:\n    pass\nelse:\n    pass",
     "got two values": "x = attribute_of(n, 1, x=2)",
     "takes 2 arguments, got 3": "x = attribute_of(n, 1, 2)",
     "a range must be a scalar integer": "for i in range(tl.arange(0, 4)):\n    pass",
@@ -451,17 +453,44 @@ CONSTRUCTS = {
 }
 
 
-@pytest.mark.parametrize("start", CONSTRUCTS)
-def test_construct_is_refused(start):
-    source = "def f(n):\n" + textwrap.indent(CONSTRUCTS[start], "    ") + "\n"
+def written(statements):
+    source = "def f(n):\n" + textwrap.indent(statements, "    ") + "\n"
     namespace = dict(globals())
     exec(source, namespace)
-    function = type(plain_function)(namespace["f"], source=source)
+    return type(plain_function)(namespace["f"], source=source)
+
+
+@pytest.mark.parametrize("start", CONSTRUCTS)
+def test_construct_is_refused(start):
     with pytest.raises(CompileError) as raised:
-        ir_of(function, 3)
+        ir_of(written(CONSTRUCTS[start]), 3)
     assert start in raised.value.message
     assert raised.value.location.line >= 2
     assert raised.value.location.excerpt()
+
+
+# What Python itself would run, or refuse in words of its own.
+REFUSED_EVERYWHERE = [
+    "`del` is", "an element cannot be assigned", "an attribute cannot be assigned",
+    "a starred target", "`else` of a loop", "`else` of a loop is", "`@` is not", "TypeError",
+    "missing 1 required positional argument: 'axis'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("start", REFUSED_EVERYWHERE)
+def test_eager_mode_refuses_the_same(start):
+    function = written(CONSTRUCTS[start])
+    with pytest.raises(CompileError) as compiled:
+        ir_of(function, 3)
+    with pytest.raises(CompileError) as eager:
+        run_eager(function, 3)
+    assert (eager.value.message, eager.value.hint) == (compiled.value.message, compiled.value.hint)
+    assert eager.value.location.excerpt() == compiled.value.location.excerpt()
+
+
+def test_what_is_refused_but_not_reached_runs():
+    function = written("if False:\n    del n\nreturn n + 1")
+    assert int(run_eager(function, 3)) == 4
 
 
 def test_unused_result():

@@ -14,13 +14,14 @@ from itertools import islice
 from types import FunctionType, SimpleNamespace, TracebackType
 from typing import Any, cast
 
-from tilewright.errors import CompileError, Location, TilewrightError
+from tilewright.errors import CompileError, InternalError, Location, TilewrightError
 from tilewright.frontend import iterators
 from tilewright.frontend.arguments import bind_arguments
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import Eager, activate, current
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import compare_values, join_truths, negate
+from tilewright.frontend.frame import is_our_fault
 from tilewright.frontend.nested import function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements, python_function
 from tilewright.frontend.rewrite import RUNTIME, rewrite_function
@@ -63,6 +64,10 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
             location=_location(_kernel_frames(error.__traceback__)),
             hint="assign it on every path that leads here",
         ) from None
+    except TypeError as error:
+        kind = InternalError if is_our_fault(error) else CompileError
+        location = _location(_kernel_frames(error.__traceback__))
+        raise kind(f"TypeError: {error}", location=location) from error
     except RecursionError as error:
         raise CompileError(
             "calls are nested too deep",
@@ -153,6 +158,10 @@ class _Runtime:
         if len(value) != len(pattern):
             raise CompileError(f"cannot unpack {len(value)} values into {len(pattern)} names")
         return builtins.tuple(map(_Runtime.unpack, value, pattern))
+
+    @staticmethod
+    def refuse(message: str, hint: str) -> None:
+        raise CompileError(message, hint=hint)
 
     @staticmethod
     def both(first: Any, *others: Callable[[], Any]) -> Any:

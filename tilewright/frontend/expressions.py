@@ -14,6 +14,7 @@ from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.nested import NestedFunction, function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements
+from tilewright.frontend.refused_syntax import refused_target
 from tilewright.frontend.semantic import condition, logical_and, logical_not, logical_or, to_tensor
 from tilewright.frontend.structure import has_tensor
 from tilewright.frontend.tensor import Tensor, constant_array
@@ -66,8 +67,6 @@ _INSTEAD = {
 
 def apply_binary(kind: type[ast.operator], a: Any, b: Any) -> Any:
     """Apply a binary operator, tensors deciding for themselves."""
-    if kind is ast.MatMult and (has_tensor(a) or has_tensor(b)):
-        raise CompileError("`@` is not part of the language", hint="use tl.dot(a, b)")
     return _BINARY[kind](a, b)
 
 
@@ -271,16 +270,20 @@ class Expressions(Branches):
             for inner, item in zip(target.elts, items, strict=True):
                 self.bind_pattern(inner, item)
         else:
-            with self.at(target):
-                raise CompileError("only names and tuples of names can be bound here")
+            self.refuse_target(target)
+
+    def refuse_target(self, target: ast.expr) -> None:
+        """Raise `CompileError` for a target of which a part can be bound nowhere in a kernel."""
+        refused = refused_target(target)
+        if refused is not None:
+            part, refusal = refused
+            with self.at(part):
+                raise CompileError(refusal.message, hint=refusal.hint)
 
     def unpacked(self, target: ast.Tuple | ast.List, value: Any) -> tuple[Any, ...]:
         """Return the items of a value for a target of several names."""
+        self.refuse_target(target)
         with self.at(target):
-            if any(isinstance(t, ast.Starred) for t in target.elts):
-                raise CompileError(
-                    "a starred target is not part of the language", hint="name every item"
-                )
             if not isinstance(value, tuple):
                 text = f"type {value.value.type}" if isinstance(value, Tensor) else repr(value)
                 raise CompileError(f"cannot unpack a value of {text}: it is no tuple")

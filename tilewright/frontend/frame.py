@@ -27,7 +27,7 @@ from tilewright.ops import Full, Invert, Or
 
 __all__ = [
     "BREAK", "CONTINUE", "FLAGS", "RESULT", "RETURN", "Arm", "Edges", "Frame", "Readable",
-    "Session",
+    "Session", "is_our_fault",
 ]  # fmt: skip
 
 RETURN, BREAK, CONTINUE = FLAGS = ("return", "break", "continue")
@@ -122,7 +122,8 @@ class Arm:
 _OURS = tuple(f"tilewright.{name}" for name in ("ir", "ops", "passes", "frontend.semantic"))
 
 
-def _is_our_fault(error: BaseException) -> bool:
+def is_our_fault(error: BaseException) -> bool:
+    """Whether an error has its origin in Tilewright, not in what the user wrote."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -179,7 +180,7 @@ class Frame:
             raise CompileError("the kernel is nested too deeply", location=place) from None
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
-            kind = InternalError if _is_our_fault(error) else CompileError
+            kind = InternalError if is_our_fault(error) else CompileError
             raise kind(message, location=place) from error
         finally:
             self.builder.location = outer

@@ -19,6 +19,7 @@ from tilewright.frontend.frame import BREAK, CONTINUE, RETURN, Arm
 from tilewright.frontend.liveness import assigned_names, target_names
 from tilewright.frontend.loop_state import Carried, FirstBound, Leaving, Loop
 from tilewright.frontend.pythonic import elements, loop_options
+from tilewright.frontend.refused_syntax import LOOP_ELSE
 from tilewright.frontend.semantic import condition
 from tilewright.frontend.structure import Unusable, decay, fits
 from tilewright.frontend.tensor import Tensor, constant_array
@@ -39,9 +40,7 @@ def _certainly_runs(start: Value, stop: Value, step: Value) -> bool:
 def _refuse_else(loops: Loops, node: Loop) -> None:
     if node.orelse:
         with loops.at(node.orelse[0]):
-            raise CompileError(
-                "`else` of a loop is not part of the language", hint="set a flag before `break`"
-            )
+            raise CompileError(LOOP_ELSE.message, hint=LOOP_ELSE.hint)
 
 
 class Loops(Calls):

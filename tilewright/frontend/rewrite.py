@@ -15,6 +15,7 @@ in the kernel           run as
 `for i in e:`           `for i in RUNTIME.iterate(e):`
 `return e`              `return RUNTIME.result(e, dynamic)`
 `lambda x: e`           `RUNTIME.nested(lambda x: e, line, column)`
+`x[i] = e`, `del x`     `RUNTIME.refuse(message, hint)`
 ======================  =================================================
 
 Where compiling turns compile-time values into tensors (a name that a loop carries, or that a
@@ -30,6 +31,7 @@ from typing import Any
 
 from tilewright.frontend.liveness import Liveness, assigned_names, declares_constexpr
 from tilewright.frontend.pythonic import PYTHON_FUNCTIONS
+from tilewright.frontend.refused_syntax import DELETE, LOOP_ELSE, Refusal, refused_target
 
 __all__ = ["RUNTIME", "rewrite_function"]
 
@@ -66,6 +68,13 @@ def _assignment(name: str, value: ast.expr) -> ast.stmt:
 def _runtime(function: str, *arguments: ast.expr) -> ast.expr:
     place = ast.Attribute(ast.Name(RUNTIME, ast.Load()), function, ast.Load())
     return ast.Call(place, list(arguments), [])
+
+
+def _refusal(refusal: Refusal, node: ast.AST) -> ast.stmt:
+    """Return the statement that refuses a node when it is reached, as compiling does."""
+    message, hint = map(ast.Constant, refusal)
+    refused: ast.stmt = _located(ast.Expr(_runtime("refuse", message, hint)), node)
+    return refused
 
 
 def _later(value: ast.expr) -> ast.expr:
@@ -136,6 +145,8 @@ class _Rewriter(ast.NodeTransformer):
         ]
 
     def _bound(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
+        if (refused := refused_target(target)) is not None:
+            return _refusal(refused[1], refused[0])
         if isinstance(target, ast.Tuple | ast.List):
             value = _runtime("unpack", value, _pattern(target))
         elif isinstance(target, ast.Name):
@@ -150,14 +161,14 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not isinstance(node.target, ast.Name):
-            return self.generic_visit(node)
+            return self._bound(node, node.target, node.value)
         old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
         value = ast.copy_location(ast.BinOp(old, node.op, self.visit(node.value)), node)
         return self._bound(node, node.target, value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if not isinstance(node.target, ast.Name):
-            return self.generic_visit(node)
+            return self._bound(node, node.target, node.target)
         keeps = declares_constexpr(node)
         if node.value is None:
             declared = ast.Attribute(ast.Name(RUNTIME, ast.Load()), "DECLARED", ast.Load())
@@ -172,6 +183,9 @@ class _Rewriter(ast.NodeTransformer):
     def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
         value = self._bind_name(node.target.id, self.visit(node.value))
         return _located(ast.NamedExpr(node.target, value), node)
+
+    def visit_Delete(self, node: ast.Delete) -> Any:
+        return _refusal(DELETE, node)
 
     # Expressions.
 
@@ -262,10 +276,14 @@ class _Rewriter(ast.NodeTransformer):
         return [test, *self._note_return(node, name), branch]
 
     def visit_For(self, node: ast.For) -> Any:
+        if node.orelse:
+            return _refusal(LOOP_ELSE, node.orelse[0])
+        if (refused := refused_target(node.target)) is not None:
+            return _refusal(refused[1], refused[0])
         name = self._name()
         over = _located(_assignment(name, _runtime("iterate", self.visit(node.iter))), node.iter)
         source = ast.copy_location(ast.Name(name, ast.Load()), node.iter)
-        loop = ast.For(node.target, source, self.block(node.body), self.block(node.orelse))
+        loop = ast.For(node.target, source, self.block(node.body), [])
         return [
             over,
             *self._note_return(node, name),
@@ -274,10 +292,12 @@ class _Rewriter(ast.NodeTransformer):
         ]
 
     def visit_While(self, node: ast.While) -> Any:
+        if node.orelse:
+            return _refusal(LOOP_ELSE, node.orelse[0])
         name = self._name()
         body = [*self._note_return(node, name), *self.block(node.body)]
         asked = ast.NamedExpr(ast.Name(name, ast.Store()), self.visit(node.test))
-        loop = ast.While(_located(asked, node.test), body, self.block(node.orelse))
+        loop = ast.While(_located(asked, node.test), body, [])
         return [*self._decayed(node, None, self._carried(node)), ast.copy_location(loop, node)]
 
     def _carried(self, node: ast.For | ast.While) -> list[str]:

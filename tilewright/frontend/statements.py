@@ -13,6 +13,7 @@ from tilewright.frontend.expressions import apply_binary
 from tilewright.frontend.frame import BREAK, CONTINUE, FLAGS, RESULT, RETURN
 from tilewright.frontend.liveness import declares_constexpr
 from tilewright.frontend.loops import Loops
+from tilewright.frontend.refused_syntax import DELETE
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
 from tilewright.frontend.structure import Unusable, has_tensor, leaves
 from tilewright.frontend.tensor import Tensor
@@ -32,7 +33,6 @@ _INSTEAD = {
     "AsyncFor": ("async for", "use for"),
     "Global": ("global", "pass the value as a parameter, or read a tl.constexpr global"),
     "Nonlocal": ("nonlocal", "pass the value as a parameter"),
-    "Delete": ("del", "bind another name"),
     "Match": ("match", "use if and elif"),
 }
 
@@ -127,12 +127,12 @@ class Visitor(Loops):
                 for inner, item in zip(elements, self.unpacked(target, value), strict=True):
                     self.assign(inner, item)
             case _:
-                with self.at(target):
-                    raise CompileError(_target_message(target), hint=_target_hint(target))
+                self.refuse_target(target)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Name):
-            raise CompileError(_target_message(node.target), hint=_target_hint(node.target))
+            self.refuse_target(node.target)
+            return
         with self.at(node.target):
             left = self.read(node.target.id)
         right = self.expression(node.value)
@@ -141,7 +141,8 @@ class Visitor(Loops):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         is_constexpr = declares_constexpr(node)
         if not isinstance(node.target, ast.Name):
-            raise CompileError(_target_message(node.target), hint=_target_hint(node.target))
+            self.refuse_target(node.target)
+            return
         name = node.target.id
         if node.value is None:
             if is_constexpr:
@@ -189,6 +190,9 @@ class Visitor(Loops):
                 )
         self.bind(node.name, self.nested(node))
 
+    def visit_Delete(self, node: ast.Delete) -> None:
+        raise CompileError(DELETE.message, hint=DELETE.hint)
+
     def visit_Pass(self, node: ast.Pass) -> None:
         """Nothing to do."""
 
@@ -206,16 +210,3 @@ def _known_condition(value: Any) -> bool:
     if isinstance(value, bool | int | float | str | tuple) or value is None:
         return bool(value)
     raise CompileError(f"{value!r} is no condition", hint="compare it: `x is not None`, `x == ...`")
-
-
-def _target_message(target: ast.expr) -> str:
-    if isinstance(target, ast.Starred):
-        return "a starred target is not part of the language"
-    what = "an element" if isinstance(target, ast.Subscript) else "an attribute"
-    return f"{what} cannot be assigned: values in a kernel do not change"
-
-
-def _target_hint(target: ast.expr) -> str:
-    if isinstance(target, ast.Subscript):
-        return "make a new tile with tl.where, or write memory with tl.store(pointer, value)"
-    return "bind a new value to a name" if isinstance(target, ast.Attribute) else "name every item"

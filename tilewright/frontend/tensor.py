@@ -174,6 +174,11 @@ class Tensor:
     __getitem__ = _binary("index")
     __hash__ = object.__hash__
 
+    def __matmul__(self, other: Any) -> Any:
+        raise CompileError("`@` is not part of the language", hint="use tl.dot(a, b)")
+
+    __rmatmul__ = __matmul__
+
     def __bool__(self) -> bool:
         if self.numel > 1:
             raise CompileError(
