@@ -7,7 +7,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.recurrent_steps import (
     columns_of_gates,
-    halves,
+    gates_of,
     load_four,
     meet,
     product,
@@ -57,19 +57,17 @@ def gru_kernel(
         gates = gates_ptr + place * width
         rows = state_ptr + before + row * hidden
         for first in range(start, hidden, stride):
-            column, is_column = columns_of_gates(first, hidden, 2, TILES)
             unit = first + tl.arange(0, TILES.UNITS)[None, :]
             in_hidden = unit < hidden
             at = row * hidden + unit
             mask = is_row & in_hidden
-            acc = tl.load(gates + column, is_active & is_column, 0.0).to(DTYPE)
             x_n = tl.load(gates + 2 * hidden + unit, is_active & in_hidden, 0.0).to(DTYPE)
             h = tl.load(state_ptr + before + at, mask, 0.0)
             bias = tl.load(bias_ptr + direction * hidden + unit, in_hidden, 0.0).to(DTYPE)
             h_n = tl.broadcast_to(bias, (TILES.ROWS, TILES.UNITS))
-            acc = product(weights, acc, rows, is_row, column, is_column)
+            r, z = gates_of(weights, gates, rows, is_row, is_active, first, hidden, 2)
             h_n = product(weights_n, h_n, rows, is_row, unit, in_hidden)
-            r, z = halves(tl.sigmoid(acc))
+            r, z = tl.sigmoid(r), tl.sigmoid(z)
             n = tanh(x_n + r * h_n)
             new = ((1.0 - z) * n + z * h.to(DTYPE)).to(h.dtype)
             tl.store(state_ptr + behind + at, tl.where(is_active, new, h), mask)

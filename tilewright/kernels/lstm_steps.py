@@ -7,7 +7,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.recurrent_steps import (
     columns_of_gates,
-    halves,
+    gates_of,
     load_four,
     meet,
     product,
@@ -52,19 +52,15 @@ def lstm_kernel(
         is_active = is_row & (t < length)
         place = (t * batch + row).to(tl.int64) * directions + direction
         for first in range(start, hidden, stride):
-            column, is_column = columns_of_gates(first, hidden, 4, TILES)
             unit = first + tl.arange(0, TILES.UNITS)[None, :]
             at = row * hidden + unit
             mask = is_row & (unit < hidden)
-            acc = tl.load(gates_ptr + place * width + column, is_active & is_column, 0.0).to(DTYPE)
             h = tl.load(state_ptr + before + at, mask, 0.0)
             c = tl.load(cell_ptr + before + at, mask, 0.0).to(DTYPE)
             rows = state_ptr + before + row * hidden
-            acc = product(weights, acc, rows, is_row, column, is_column)
-            input_forget, cell_output = halves(acc)
-            i, f = halves(tl.sigmoid(input_forget))
-            g, o = halves(cell_output)
-            g, o = tanh(g), tl.sigmoid(o)
+            gates = gates_ptr + place * width
+            i, f, g, o = gates_of(weights, gates, rows, is_row, is_active, first, hidden, 4)
+            i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), tanh(g), tl.sigmoid(o)
             c = tl.where(is_active, f * c + i * g, c)
             new = (o * tanh(c)).to(h.dtype)
             tl.store(cell_ptr + behind + at, c, mask)

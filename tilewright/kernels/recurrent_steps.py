@@ -11,17 +11,18 @@ way round, and steps go from the last one on. A sequence shorter than others kee
 """
 
 # The constants of kernels are plain values.
-# mypy: disable-error-code="attr-defined, arg-type, call-arg, valid-type"
+# mypy: disable-error-code="attr-defined, arg-type, call-arg, valid-type, assignment"
 
 from dataclasses import dataclass
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.kernels.rows import accumulator
 
 __all__ = [
     "Tiles",
     "columns_of_gates",
-    "halves",
+    "gates_of",
     "load_four",
     "meet",
     "product",
@@ -167,6 +168,37 @@ def product(weights, acc, from_ptrs, is_row, column, is_column):
             w = weight_tile(weights.weight_ptr, first, column, is_column, weights.sizes, TILES)
             total = multiplied(x, w, total, TILES)
     return total if TILES.SPLIT == 1 else acc + tl.sum(total, axis=0)
+
+
+@tw.jit
+def gates_of(weights, gates_ptr, from_ptrs, is_row, is_active, first, hidden, GATES: tl.constexpr):
+    """Return two or four gates of a block of units, before their activations.
+
+    Weights that stay are those of all gates, in one product; else each gate has its own, so that
+    nothing has to be taken apart.
+    """
+    TILES: tl.constexpr = weights.TILES
+    DTYPE: tl.constexpr = accumulator(gates_ptr.dtype.element_ty)
+    if len(TILES.CHUNKS) > 0:
+        column, is_column = columns_of_gates(first, hidden, GATES, TILES)
+        acc = tl.load(gates_ptr + column, is_active & is_column, 0.0).to(DTYPE)
+        left, right = halves(product(weights, acc, from_ptrs, is_row, column, is_column))
+        if GATES == 2:
+            return left, right
+        return halves(left) + halves(right)
+    unit = first + tl.arange(0, TILES.UNITS)[None, :]
+    numbers: tl.constexpr = (0, 1) if GATES == 2 else (0, 1, 2, 3)
+    return [
+        product(
+            weights,
+            tl.load(gates_ptr + n * hidden + unit, is_active & (unit < hidden), 0.0).to(DTYPE),
+            from_ptrs,
+            is_row,
+            n * hidden + unit,
+            unit < hidden,
+        )
+        for n in numbers
+    ]
 
 
 @tw.jit
