@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from tilewright.codegen.code import Code, Element
@@ -66,14 +67,16 @@ class SharedArea:
     ) -> None:
         """Write the registers of one move, by the lanes and warps with no bit of `copying` set."""
         address = self.address(access, move)
+        first = self.writer.threads.has_none_of(*copying)
         if access.form is not Form.VECTOR:
             words = to_words(self.code, texts, self.kind, WORD_BITS)
             transposed = access.form is Form.TRANSPOSED
-            self.machine.store_matrices(address, words, transposed=transposed)
+            # All lanes of a warp take part: it is a warp that writes, or does not.
+            with self.code.guarded(first.text) if first is not None else nullcontext():
+                self.machine.store_matrices(address, words, transposed=transposed)
             return
         word = word_size(len(texts) * access.element_bits)
         words = to_words(self.code, texts, self.kind, word)
-        first = self.writer.threads.has_none_of(*copying)
         if first is not None:
             self.machine.masked_shared_store(address, first.text, word, words)
             return
