@@ -118,6 +118,10 @@ def test_what_cannot_be_compiled_is_said(tmp_path):
     done = compiled("*fp32, *fp32, i32, i32, fp32, 128", tmp_path, "-t", "hip:gfx942:64")
     assert done.returncode == 2
     assert "there is no code in C for hip:gfx942:64" in done.stderr
+    done = compiled("*fp32", tmp_path, "-n", "scales")
+    assert done.returncode == 2
+    assert "defines no kernel `scales`" in done.stderr
+    assert "it defines `scale`" in done.stderr
     (tmp_path / "empty.h").write_text("")
     done = run("triton.tools.link", "empty.h", "-o", "all", cwd=tmp_path)
     assert (done.returncode, "no kernel in these headers" in done.stderr) == (2, True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tilewright.errors import LaunchError, TilewrightError
-from tilewright.frontend.function import KernelFunction
+from tilewright.errors import TilewrightError
 from tilewright.runtime.ahead_of_time import Artifact, compile_ahead
+from tilewright.runtime.kernel_file import kernel_in_file
 
 __all__ = ["Artifact", "add_arguments", "compile_ahead", "main"]
 
@@ -38,14 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    defined = runpy.run_path(str(options.file))
-    kernel: Any = defined.get(options.kernel_name)
-    while not isinstance(kernel, KernelFunction) and hasattr(kernel, "fn"):
-        kernel = kernel.fn  # of a function that tunes a kernel
-    if not isinstance(kernel, KernelFunction):
-        raise LaunchError(f"{options.file} defines no kernel `{options.kernel_name}`")
     artifact = compile_ahead(
-        kernel,
+        kernel_in_file(options.file, options.kernel_name),
         options.signature,
         targets=options.target or ("cpu",),
         name=options.out_name,

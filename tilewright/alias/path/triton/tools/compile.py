@@ -1,14 +1,12 @@
 """`python -m triton.tools.compile`: a kernel as C source, with its machine code for one GPU."""
 
 import argparse
-import runpy
 import sys
 from pathlib import Path
-from typing import Any
 
 from tilewright.alias.ahead_of_time import compile_kernel, target_of
-from tilewright.errors import LaunchError, TilewrightError
-from tilewright.frontend.function import KernelFunction
+from tilewright.errors import TilewrightError
+from tilewright.runtime.kernel_file import kernel_in_file
 
 __all__ = ["main"]
 
@@ -41,15 +39,9 @@ def main() -> None:
     grid = options.grid.split(",")
     if len(grid) != 3:
         parser.error(f"the grid has three items, not {options.grid!r}")
-    sys.path.insert(0, str(options.path.resolve().parent))
-    kernel: Any = runpy.run_path(str(options.path)).get(options.kernel_name)
-    while not isinstance(kernel, KernelFunction) and hasattr(kernel, "fn"):
-        kernel = kernel.fn  # of a function that tunes a kernel
     try:
-        if not isinstance(kernel, KernelFunction):
-            raise LaunchError(f"{options.path} defines no kernel `{options.kernel_name}`")
         _, files = compile_kernel(
-            kernel,
+            kernel_in_file(options.path, options.kernel_name),
             options.signature,
             grid,
             target=target_of(options.target),
