@@ -406,6 +406,7 @@ class FakeTorch(types.ModuleType):
         self.streams = {0: 0, 1: 0}
         self.cuda = types.SimpleNamespace(
             is_initialized=lambda: True,
+            current_device=lambda: 0,
             is_available=lambda: True,
             current_stream=lambda n: types.SimpleNamespace(cuda_stream=self.streams[n]),
         )

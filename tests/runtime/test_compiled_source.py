@@ -266,11 +266,21 @@ def test_launch_on_a_gpu(fake_driver, fake_torch, tensor):
     kernel = compile(source(), GPUTarget("cuda", 80, 32), {"num_warps": 2})
     x = np.arange(100, dtype=np.float32)
     given, result = tensor(x), tensor(np.zeros(100, np.float32))
-    fake_torch.cuda.current_device = lambda: 0
     launch(kernel, (2, 1, 1), given, result, 100, 64)
     assert np.array_equal(result.numbers, 2 * x)
     assert kernel.n_regs > 0
     assert kernel.n_spills == 0
+
+
+def test_a_launch_goes_to_the_stream_that_is_named(fake_driver, fake_torch, tensor):
+    kernel = compile(source(), GPUTarget("cuda", 80, 32), {"num_warps": 2})
+    kernel._init_handles()
+    given, result = tensor(np.ones(100, np.float32)), tensor(np.zeros(100, np.float32))
+    fake_torch.streams[0] = 7
+    for stream in (7, 9, None):
+        kernel.run(2, 1, 1, stream, *[None] * 5, given, result, 100, 64)
+    assert [launch.stream for launch in fake_driver.launches] == [7, 9, 7]
+    assert np.array_equal(result.numbers, np.full(100, 2))
 
 
 # ---- what is asked about targets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from tilewright.compiler.source import ASTSource
 from tilewright.errors import LaunchError
 from tilewright.runtime import codes, cuda, gpu_code
 from tilewright.runtime.cache import Entry, entry_path
+from tilewright.runtime.default_target import current_gpu
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.hooks import LazyDict, launch_facts
 from tilewright.runtime.metadata import make_metadata, packed
@@ -104,9 +104,9 @@ class CompiledSource:
         """Load the code; under this name generators of kernels ask for it."""
         if self.module is not None:
             return
-        request = _request(self.src, self.target, self.options)
+        request = self._request
         if request.target is not None:
-            gpu = cuda.device(_current_gpu())
+            gpu = cuda.device(current_gpu())
             request = request.for_target(request.target._replace(gpu=gpu))
         request.hash = self.hash  # which a function without its body does not tell
         code = codes.code_of(request, Entry(self.header, self.payload))
@@ -123,13 +123,16 @@ def _launch_function(code: codes.Code, request: Request) -> Callable[..., None]:
 
     def run(  # noqa: PLR0913, PLR0917 - the order is that of Triton's launchers
         x: int, y: int, z: int,
-        stream: int, function: Any, packed: Any, facts: Any, enter: Any, leave: Any,
+        stream: int | None, function: Any, packed: Any, facts: Any, enter: Any, leave: Any,
         *values: Any,
     ) -> None:  # fmt: skip
         if enter:
             enter(facts)
-        if launcher is None or launcher(x, y, z, *values) is NotImplemented:
-            codes.run_code(code, (x, y, z), launch_arguments(request.specializations, values))
+        # A launcher takes PyTorch's current stream.
+        is_elsewhere = stream is not None and stream != code.stream
+        if launcher is None or is_elsewhere or launcher(x, y, z, *values) is NotImplemented:
+            arguments = launch_arguments(request.specializations, values)
+            codes.run_code(code, (x, y, z), arguments, stream)
         if leave:
             leave(facts)
 
@@ -154,7 +157,10 @@ def compile(src: ASTSource, target: GPUTarget | None = None, options: Any = None
     True
     """
     if not isinstance(src, ASTSource):
-        raise LaunchError(f"compile takes an ASTSource, not a {type(src).__name__}")
+        raise LaunchError(
+            f"compile takes an ASTSource, not a {type(src).__name__}",
+            hint="write `compile(ASTSource(kernel, signature, constants), target)`",
+        )
     target = target or GPUTarget("cpu", "", 1)
     given = options if options is None or isinstance(options, Mapping) else vars(options)
     chosen = dict(given or {})
@@ -173,8 +179,3 @@ def _request(src: ASTSource, target: GPUTarget, options: Options) -> Request:
         version=str(getattr(src.fn, "version", None)),
         target=target.with_options(GpuOptions.among(options)),
     )
-
-
-def _current_gpu() -> int:
-    torch = sys.modules.get("torch")
-    return int(torch.cuda.current_device()) if torch is not None else 0

@@ -84,15 +84,17 @@ def kernel_of(code: Code, options: Mapping[str, Any]) -> Compiled:
     return gpu_kernel.GpuKernel(cast("gpu_code.GpuCode", code), options)
 
 
-def run_code(code: Code, grid: Extents, arguments: Sequence[Argument]) -> None:
-    """Run code on arguments that it was compiled for.
+def run_code(
+    code: Code, grid: Extents, arguments: Sequence[Argument], stream: int | None = None
+) -> None:
+    """Run code on arguments that it was compiled for; a stream of None stands for theirs.
 
     Where an array has no elements, and so no tensor map, code without these runs in its place.
     """
     if code.request.target is not None and all(grid):
         of_gpu = cast("gpu_code.GpuCode", code)
         code = of_gpu if of_gpu.fits(arguments) else _without_tensor_maps(of_gpu)
-    code.run(grid, arguments)
+    code.run(grid, arguments, stream)
 
 
 def _without_tensor_maps(code: gpu_code.GpuCode) -> gpu_code.GpuCode:
