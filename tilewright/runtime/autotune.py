@@ -26,7 +26,7 @@ from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.report import tell
-from tilewright.runtime.trials import Call, Hooks, Trials
+from tilewright.runtime.trials import Call, TrialHooks, Trials
 from tilewright.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class Autotuner(KernelInterface):
             self._require_parameters(config.kwargs.keys() - DEFAULTS.keys(), f" ({config})")
 
     @property
-    def hooks(self) -> Hooks:
+    def hooks(self) -> TrialHooks:
         """What happens around launches; derived classes may have set other functions."""
         arrays = tuple(self.reset_to_zero), tuple(self.restore_value)
-        return Hooks(*arrays, self.pre_hook, self.post_hook)
+        return TrialHooks(*arrays, self.pre_hook, self.post_hook)
 
     def _require_parameters(self, names: AbstractSet[str], place: str = "") -> None:
         for name in sorted(names - {*self.arg_names}):
@@ -188,7 +188,8 @@ class Autotuner(KernelInterface):
             config = self.cache.get(key)
         except TypeError:
             raise LaunchError(
-                f"autotune of {self.base_fn.name}: the key is not hashable: {key}"
+                f"autotune of {self.base_fn.name}: the key is not hashable: {key}",
+                hint="name parameters that are numbers, texts or types in `key=`",
             ) from None
         if config is None:
             with self._lock:
@@ -260,7 +261,8 @@ class Autotuner(KernelInterface):
             configs = list(self.early_config_prune(configs, call.named, **call.kwargs))
             if not configs:
                 raise LaunchError(
-                    f"autotune of {self.base_fn.name}: `early_config_prune` left no configuration"
+                    f"autotune of {self.base_fn.name}: `early_config_prune` left no configuration",
+                    hint="let it return the least demanding one where none fits",
                 )
         model, top_k = self.perf_model, self.configs_top_k
         if model is None:

@@ -31,7 +31,7 @@ else:
     fingerprint = Deferred("tilewright.runtime.fingerprint")
     pool = Deferred("tilewright.runtime.pool")
 
-__all__ = ["Call", "Hooks", "Trials"]
+__all__ = ["Call", "TrialHooks", "Trials"]
 
 _QUANTILES = (0.5, 0.2, 0.8)
 _MOST_THREADS = 8
@@ -52,6 +52,10 @@ class Call:
         """Return all arguments by name, those of a configuration included."""
         return {**self.named, **config.all_kwargs()}
 
+    def keywords(self, config: Config) -> dict[str, Any]:
+        """Return what the kernel is launched with by name, for a configuration."""
+        return {**self.kwargs, **config.all_kwargs()}
+
     def set_blocks(self, config: Config) -> None:
         """Prepare compiling for a configuration: its hook may set the blocks of descriptors."""
         has_descriptors = any(isinstance(v, TensorDescriptor) for v in self.named.values())
@@ -60,7 +64,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Hooks:
+class TrialHooks:
     """What happens around the launches of an autotuned kernel.
 
     `before(arguments)` and `after(arguments, exception=...)`, where they are given, replace
@@ -117,7 +121,7 @@ class Trials:
     fn: Any
     kernel: JITFunction
     call: Call
-    hooks: Hooks
+    hooks: TrialHooks
     do_bench: Callable[..., Any]
     executor: Executor | None = None
     key: tuple[Any, ...] | None = None
@@ -169,15 +173,15 @@ class Trials:
         for config in configs:
             with self._trial(config):
                 self.call.set_blocks(config)
-                kwargs = {**self.call.kwargs, **config.all_kwargs()}
-                self.fn.warmup(*self.call.args, grid=None, **kwargs)
+                self.fn.warmup(*self.call.args, grid=None, **self.call.keywords(config))
                 return config
         raise self._nothing_works()
 
     def _nothing_works(self) -> LaunchError:
         reasons = "\n".join(f"  {config}: {error}" for config, error in self.failures.items())
         return LaunchError(
-            f"autotune of {self.kernel.name}: none of the configurations works:\n{reasons}"
+            f"autotune of {self.kernel.name}: none of the configurations works:\n{reasons}",
+            hint="add one with smaller blocks, or fewer stages",
         )
 
     @contextlib.contextmanager
@@ -203,7 +207,7 @@ class Trials:
         for config in configs:
             with self._trial(config):
                 self.call.set_blocks(config)
-                kwargs = {**self.call.kwargs, **config.all_kwargs()}
+                kwargs = self.call.keywords(config)
                 kernels[config] = _made(self.fn.warmup(*self.call.args, grid=None, **kwargs))
         return kernels
 
@@ -213,7 +217,7 @@ class Trials:
         for config in configs:
             with self._trial(config):
                 self.call.set_blocks(config)
-                kwargs = {**self.call.kwargs, **config.all_kwargs()}
+                kwargs = self.call.keywords(config)
                 started[config] = self.fn.begin_compile(executor, *self.call.args, **kwargs)
         for config, finish in started.items():
             with self._trial(config):
@@ -240,12 +244,7 @@ class Trials:
             if config.pre_hook is not None:
                 config.pre_hook(arguments)
             with self.hooks.around_trial(arguments):
-                self.fn.run(
-                    *self.call.args,
-                    grid=self.call.grid,
-                    **self.call.kwargs,
-                    **config.all_kwargs(),
-                )
+                self.fn.run(*self.call.args, grid=self.call.grid, **self.call.keywords(config))
 
         saved.restore()
         times: Times | None = None
@@ -288,7 +287,10 @@ class Trials:
 
 def _made(kernel: Any) -> Any:
     if kernel is None:
-        raise Unsupported("`jit_cache_hook` refuses to have it compiled")
+        raise Unsupported(
+            "`jit_cache_hook` refuses to have it compiled",
+            hint="let the hook return False for kernels that are tuned",
+        )
     return kernel
 
 
