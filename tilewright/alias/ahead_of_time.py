@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilewright.alias.drivers import driver
 from tilewright.compiler import GPUTarget
@@ -317,6 +317,6 @@ def _group(name: str, members: Sequence[Variant], declared: str) -> str:
     return "".join(parts)
 
 
-def _all(mode: str, name: str, others: Sequence[Any]) -> str:
+def _all(mode: str, name: str, others: Sequence[str]) -> str:
     calls = "".join(f"  {mode}_{other}();\n" for other in others)
     return f"void {mode}_{name}(void) {{\n{calls}}}\n\n"

@@ -34,6 +34,10 @@ _ATTRIBUTES = {
 }
 
 
+# What benchmarks write over between runs: more than the caches of any machine hold.
+_BEYOND_CACHES_BYTES = 256 << 20
+
+
 class _CpuFacts:
     @staticmethod
     def get_device_properties(device: int = 0) -> dict[str, int]:
@@ -93,7 +97,10 @@ class CpuDriver:
     def set_current_device(device: int) -> None:
         """Accept device 0; raise `LaunchError` for any other."""
         if device != 0:
-            raise LaunchError(f"the CPU is device 0, there is no device {device}")
+            raise LaunchError(
+                f"the CPU is device 0, there is no device {device}",
+                hint="`driver.set_active` chooses among the kinds of machines",
+            )
 
     @staticmethod
     def get_current_stream(device: int | None = None) -> int:
@@ -124,7 +131,7 @@ class CpuDriver:
         """Return a tensor larger than the caches, to write over between runs."""
         import torch
 
-        return torch.empty(256 << 20, dtype=torch.int8)
+        return torch.empty(_BEYOND_CACHES_BYTES, dtype=torch.int8)
 
     @staticmethod
     def clear_cache(cache: Any) -> None:
@@ -183,7 +190,9 @@ class NvidiaDriver(CpuDriver):
         """Return a tensor larger than the caches, to write over between runs."""
         import torch
 
-        return torch.empty(256 << 20, dtype=torch.int8, device=cls.get_active_torch_device())
+        return torch.empty(
+            _BEYOND_CACHES_BYTES, dtype=torch.int8, device=cls.get_active_torch_device()
+        )
 
 
 class Backend(NamedTuple):

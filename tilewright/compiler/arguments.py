@@ -9,12 +9,12 @@ from tilewright.errors import LaunchError
 from tilewright.frontend.parameters import Parameter
 from tilewright.frontend.trace import Described
 from tilewright.ir.types import PointerType
-from tilewright.runtime.arguments import Argument, Specialization, specialize
+from tilewright.runtime.arguments import ALIGNMENT, Argument, Specialization, specialize
 from tilewright.runtime.arrays import view_array
 
 __all__ = ["launch_arguments"]
 
-_ALIGNMENT = 16
+_WRITTEN = "the signature that was compiled says so: compile the kernel for another one"
 
 
 def launch_arguments(
@@ -26,7 +26,10 @@ def launch_arguments(
     array are is the caller's word: the memory is taken for what the kernel expects.
     """
     if len(values) != len(specializations):
-        raise LaunchError(f"{len(specializations)} arguments are needed, not {len(values)}")
+        raise LaunchError(
+            f"{len(specializations)} arguments are needed, not {len(values)}",
+            hint="pass one for each parameter, constants included",
+        )
     pairs = zip(specializations.items(), values, strict=True)
     return [_argument(name, known, value) for (name, known), value in pairs]
 
@@ -44,11 +47,11 @@ def _argument(name: str, known: Specialization, value: Any) -> Argument:
     if isinstance(element, PointerType):
         return _pointer(name, known, value)
     if not isinstance(value, int | float):
-        raise LaunchError(f"`{name}` is {element}: it takes a number, not {value!r}")
+        raise LaunchError(f"`{name}` is {element}: it takes a number, not {value!r}", hint=_WRITTEN)
     if not element.is_floating() and not element.is_bool():
         low, high = element.integer_range
         if not low <= value <= high:
-            raise LaunchError(f"`{name}` is {element}: {value} does not fit")
+            raise LaunchError(f"`{name}` is {element}: {value} does not fit", hint=_WRITTEN)
     return Argument(name, known, value)
 
 
@@ -58,11 +61,13 @@ def _pointer(name: str, known: Specialization, value: Any) -> Argument:
     else:
         view = view_array(value, name)
         if view is None:
-            raise LaunchError(f"`{name}` is {known.element}: it takes an array, not {value!r}")
+            raise LaunchError(
+                f"`{name}` is {known.element}: it takes an array, not {value!r}", hint=_WRITTEN
+            )
         address = view.address
-    if known.divisible_by_16 and address % _ALIGNMENT:
+    if known.divisible_by_16 and address % ALIGNMENT:
         raise LaunchError(
-            f"`{name}`: the kernel was compiled for arrays at multiples of {_ALIGNMENT} bytes, "
+            f"`{name}`: the kernel was compiled for arrays at multiples of {ALIGNMENT} bytes, "
             f"and this one is at {address:#x}",
             hint="pass a copy of the array",
         )

@@ -169,6 +169,7 @@ def _arguments(kernel: KernelFunction, signature: str | Sequence[Any]) -> list[A
         raise LaunchError(
             f"the signature has {len(items)} items, `{kernel.name}` has the parameters {names}",
             location=kernel.location,
+            hint="write one item for each, a type or a constant, separated by commas",
         )
     given = [_argument(p, item) for p, item in zip(params, items, strict=False)]
     return given + [specialize(p, constexpr(p.default)) for p in params[len(items) :]]
@@ -185,7 +186,10 @@ def _argument(parameter: Parameter, item: Any) -> Argument:
     if element is None:
         return specialize(parameter, constexpr(_constant(item)))
     if hint not in {"", "1", "16"}:
-        raise LaunchError(f"`{parameter.name}`: {item!r} has the hint {hint!r}, not 1 or 16")
+        raise LaunchError(
+            f"`{parameter.name}`: {item!r} has the hint {hint!r}, not 1 or 16",
+            hint=f'write "{text}:16" where 16 divides it, "{text}:1" where it is 1, or "{text}"',
+        )
     if hint == "1":
         return specialize(parameter, constexpr(1))
     return specialize_type(parameter, element, is_divisible=hint == "16")

@@ -32,6 +32,7 @@ from tilewright.runtime.wrappers import MockTensor
 from tilewright.spelling import integer_text
 
 __all__ = [
+    "ALIGNMENT",
     "Argument",
     "Specialization",
     "gpu_of",
@@ -43,7 +44,7 @@ __all__ = [
     "traced_constant",
 ]
 
-_ALIGNMENT = 16
+ALIGNMENT = 16  # in bytes: what addresses and numbers are specialised on
 _I32 = range(-(2**31), 2**31)
 _I64 = range(-(2**63), 2**63)
 _U64 = range(2**64)
@@ -189,7 +190,7 @@ def _by_value(
     if view is None:
         raise _refused(name, value)
     element = _pointer_type(view.dtype, const)
-    aligned = view.address % _ALIGNMENT == 0
+    aligned = view.address % ALIGNMENT == 0
     specialization = _runtime(element, divisible=aligned, by_alignment=by_alignment)
     return Argument(name, specialization, view.address, view)
 
@@ -205,7 +206,7 @@ def _integer(name: str, value: int, *, by_alignment: bool, by_one: bool) -> Argu
     dtype = _integer_type(name, value)
     specialization = _runtime(
         dtype,
-        divisible=value % _ALIGNMENT == 0,
+        divisible=value % ALIGNMENT == 0,
         by_alignment=by_alignment,
         chosen_by_value=True,
         excludes_one=by_one,
@@ -246,7 +247,7 @@ def _descriptor(name: str, value: TensorDescriptor, *, const: bool) -> Argument:
         _pointer_type(view.dtype, const),
         block_shape,
         str(value.padding),
-        has_whole_rows=shape[-1] * view.dtype.itemsize % _ALIGNMENT == 0,
+        has_whole_rows=shape[-1] * view.dtype.itemsize % ALIGNMENT == 0,
         round_f32_to_tf32=bool(value.round_f32_to_tf32),
     )
     numbers = (view.address, *shape, *strides[:-1])
@@ -266,10 +267,10 @@ def _described(
 ) -> tuple[Specialization, tuple[Specialization, ...]]:
     """Return the specialization of a descriptor, and those of its parts."""
     number, stride = TileType(DTYPES["i32"]), TileType(DTYPES["i64"])
-    elements = max(1, _ALIGNMENT // pointer.element_ty.itemsize)
+    elements = max(1, ALIGNMENT // pointer.element_ty.itemsize)
     others = len(block_shape) - 1
     traced = Described(
-        Runtime(TileType(pointer), _ALIGNMENT),
+        Runtime(TileType(pointer), ALIGNMENT),
         (*[Runtime(number)] * others, Runtime(number, elements if has_whole_rows else 1)),
         (Runtime(stride, elements),) * others,
         block_shape,
@@ -299,7 +300,7 @@ def _runtime(
     flags = {"ranged": chosen_by_value, "not1": excludes_one, "address": is_address}
     marks += "".join(f":{flag}" for flag, holds in flags.items() if holds)
     return Specialization(
-        Runtime(TileType(element), _ALIGNMENT if is_divisible else 1),
+        Runtime(TileType(element), ALIGNMENT if is_divisible else 1),
         f"{element}{marks}",
         divisible if by_alignment else None,
         chosen_by_value,
@@ -337,7 +338,7 @@ def _of_fixed_type(parameter: Parameter, element: ElementType, value: Any) -> Ar
             f"`{name}` is annotated as {element}, which has {low} to {high}: {value} does not fit",
             hint="annotate a wider type, or none",
         )
-    divisible = value % _ALIGNMENT == 0
+    divisible = value % ALIGNMENT == 0
     return Argument(
         name, _runtime(element, divisible=divisible, by_alignment=by_alignment), int(value)
     )
@@ -363,7 +364,7 @@ def _pointer(name: str, element: PointerType, value: Any, *, by_alignment: bool)
                 hint="convert the array, or leave the annotation out",
             )
         address = view.address
-    aligned = address % _ALIGNMENT == 0
+    aligned = address % ALIGNMENT == 0
     specialization = _runtime(
         element, divisible=aligned, by_alignment=by_alignment, is_address=view is None
     )

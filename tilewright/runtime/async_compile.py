@@ -63,7 +63,9 @@ class AsyncCompileMode:
 
     def __enter__(self) -> Self:
         if _active.get() is not None:
-            raise LaunchError("another AsyncCompileMode is active")
+            raise LaunchError(
+                "another AsyncCompileMode is active", hint="leave that one first, or use it"
+            )
         _active.set(self)
         return self
 

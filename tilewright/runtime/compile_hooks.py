@@ -13,15 +13,16 @@ from tilewright.runtime.specialization_text import specialization_data
 
 __all__ = ["is_refused", "tell_compiled"]
 
-# The options that have a name of their own among what hooks are told.
-_NAMED = (
+# The options that have a name of their own among what hooks are told, and those that they are
+# told in the kernel's text, too.
+_IN_TEXT = (
     "num_warps",
     "num_ctas",
     "num_stages",
     "enable_fp_fusion",
     "launch_cooperative_grid",
-    "extern_libs",
 )
+_NAMED = (*_IN_TEXT, "extern_libs")
 
 
 def is_refused(
@@ -56,7 +57,7 @@ def _call(
     key = f"{keys}{dict(sorted(options.items()))}"
     source = KernelSource.of(kernel, known)
     types = ", ".join(f"{name}: {kind}" for name, kind in source.signature.items())
-    settings = ", ".join(f"{name}={chosen[name]}" for name in _NAMED[:-1])
+    settings = ", ".join(f"{name}={chosen[name]}" for name in _IN_TEXT)
     return hook(
         key=key,
         repr=f"{kernel.__qualname__}[{settings}]({types})",

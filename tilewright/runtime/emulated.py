@@ -119,7 +119,7 @@ def emulate(
     (512.0, True)
     """
     emulation = Emulation(
-        named_target(target),
+        _named_target(target),
         races=races,
         uninitialised=uninitialised,
         profile=profile,
@@ -147,7 +147,7 @@ def emulation_of_environment() -> Emulation | None:
     return Emulation(_target_of_environment(name), races=True, launches=deque(maxlen=1))
 
 
-def named_target(name: str) -> NvidiaTarget:
+def _named_target(name: str) -> NvidiaTarget:
     """Return an architecture by its name; raise `LaunchError` for one that is not known."""
     for target in NVIDIA_TARGETS:
         if name in {target.architecture, target.architecture.removesuffix("a")}:
@@ -161,7 +161,7 @@ def named_target(name: str) -> NvidiaTarget:
 
 def _target_of_environment(name: str) -> NvidiaTarget:
     try:
-        return named_target(name)
+        return _named_target(name)
     except LaunchError as error:
         message = f"TILEWRIGHT_EMULATE={name}: {error.message}"
         raise LaunchError(message, hint=error.hint) from None

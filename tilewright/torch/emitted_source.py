@@ -17,8 +17,6 @@ from tilewright.runtime.jit import JITFunction
 __all__ = ["with_names"]
 
 _PACKAGE = "tilewright."
-
-
 _DECLARED = f": {constexpr.__module__}.{constexpr.__name__} = "
 
 
