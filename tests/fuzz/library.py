@@ -61,7 +61,7 @@ class Library(Mapping):
             shows_bits &= b.bound is None
         if shows_bits and a.bound is None:
             return None
-        if not a.is_float and a.dtype.name not in {"i32", "i64"} and self.chance(0.5):
+        if not a.is_float and a.dtype.short_name not in {"i32", "i64"} and self.chance(0.5):
             arguments = [f"({text}).to(tl.int32)" for text in arguments]
         if name in {"jn", "yn"}:  # they take as many steps as the order says
             arguments[0] = f"(({arguments[0]}).to(tl.int32) & 7)"

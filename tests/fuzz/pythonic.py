@@ -79,7 +79,7 @@ class Pythonic(Control):
             names = [self.new_name(), self.new_name()]
             self.write(f"{names[0]}, {names[1]} = {name}")
             for new, tile in zip(names, pair, strict=True):
-                self._known(new, tile.dtype.name, tile.shape, self._whole(tile))
+                self._known(new, tile.dtype.short_name, tile.shape, self._whole(tile))
             return
         for place, tile in enumerate(pair):
             self.bind(Tile(f"{name}[{place}]", tile.value, self._whole(tile)))
@@ -105,7 +105,7 @@ class Pythonic(Control):
         if is_named:
             first, second = self.new_name(), self.new_name()
             self.write(f"{first}, {second}, _ = {name}")
-            self._known(second, pair[1].dtype.name, pair[1].shape, self._whole(pair[1]))
+            self._known(second, pair[1].dtype.short_name, pair[1].shape, self._whole(pair[1]))
             return
         if self.chance(0.5):
             self._change(f"{name} = {name}.replaced({self._updated(f'{name}.second', pair[1])})")
@@ -173,7 +173,7 @@ class Pythonic(Control):
         """A name of the type of another tile, with a bound of its own if that is a float."""
         made = self.tile(like.text, whole)
         kept = made.whole if made is not None and like.is_float else None
-        self._known(name, like.dtype.name, like.shape, kept)
+        self._known(name, like.dtype.short_name, like.shape, kept)
 
     def _comprehension(self) -> None:
         """A list that a comprehension makes, and some of its elements."""
