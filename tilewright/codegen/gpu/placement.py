@@ -229,17 +229,21 @@ class Placement:
 
     def _moved(self, value: Value) -> LinearLayout | None:
         """Where the elements of a tile are that other tiles' elements become by moving only."""
-        op = defining_op(value)
-        if isinstance(op, ops.Permute | ops.Reshape | ops.Split) and op.x.shape:
-            if padded(op.x.shape) != op.x.shape or padded(value.shape) != value.shape:
-                return None  # what lies beyond the ends would come between
-            return result_layout(op, self.of_elements(op.x))
-        if isinstance(op, ops.Join) and op.x.shape:
-            return split_layout(self.of_elements(op.x))
-        if op is None or not self.uses.is_virtual(value):
-            return None
-        moved = (self._moved(v) for v in op.operands if v.shape == value.shape)
-        return next(filter(None, moved), None)
+        waiting, seen = [value], {value}
+        while waiting:
+            value = waiting.pop()
+            op = defining_op(value)
+            if isinstance(op, ops.Permute | ops.Reshape | ops.Split) and op.x.shape:
+                # What lies beyond the ends of padded tiles would come between.
+                if padded(op.x.shape) == op.x.shape and padded(value.shape) == value.shape:
+                    return result_layout(op, self.of_elements(op.x))
+            elif isinstance(op, ops.Join) and op.x.shape:
+                return split_layout(self.of_elements(op.x))
+            elif op is not None and self.uses.is_virtual(value):
+                alike = [v for v in op.operands if v.shape == value.shape and v not in seen]
+                seen.update(alike)
+                waiting += reversed(alike)
+        return None
 
     def in_every_thread(self, value: Value) -> LinearLayout:
         """Return where each thread has all elements of a small tile, in the order of registers."""
