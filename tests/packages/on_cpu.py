@@ -4,6 +4,7 @@ A plugin of pytest, and no part of Tilewright: `tools/package_suites.py` loads i
 runs of packages, whose files stay as they are. Each entry says who asks.
 """
 
+import functools
 import os
 import sys
 from types import SimpleNamespace
@@ -29,14 +30,22 @@ def pytest_collection_modifyitems(config, items):
         items[:] = kept
 
 
-def _matmul(product):
-    """`torch.matmul`, with fp16 by way of fp32: conch's references take minutes otherwise."""
+def _by_fp32(product):
+    """A product of fp16 matrices by way of fp32, its gradient too: PyTorch's take minutes."""
 
-    def matmul(a, b, **options):
-        is_slow = a.dtype == b.dtype == torch.float16 and a.device.type == "cpu" and not options
-        return product(a.float(), b.float()).half() if is_slow else product(a, b, **options)
+    @functools.wraps(product)
+    def multiply(*operands, **options):
+        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+        is_narrow = all(x.dtype == torch.float16 for x in tensors) or (
+            torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
+        )
+        if options or not is_narrow or any(x.device.type != "cpu" for x in tensors):
+            return product(*operands, **options)
+        with torch.autocast("cpu", enabled=False):
+            wide = [x.half().float() if isinstance(x, torch.Tensor) else x for x in operands]
+            return product(*wide).half()
 
-    return matmul
+    return multiply
 
 
 def pytest_collection_finish(session):
@@ -56,4 +65,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "flaky(reruns, reruns_delay): run again where it fails")
     if not hasattr(torch.cpu, "get_device_properties"):
         torch.cpu.get_device_properties = _cpu_properties
-    torch.matmul = _matmul(torch.matmul)
+    for place, name in (
+        *((torch, name) for name in ("addmm", "matmul", "mm")),
+        *((torch.Tensor, name) for name in ("__matmul__", "addmm", "matmul", "mm")),
+        (torch.nn.functional, "linear"),
+    ):
+        setattr(place, name, _by_fp32(getattr(place, name)))
