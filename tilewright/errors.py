@@ -99,7 +99,7 @@ class CompileTimeAssertionFailure(CompileError):
 
 
 class UnknownName(CompileError, AttributeError):
-    """A module of the language has no such name."""
+    """A module of the language, or a value in a kernel, has no such name."""
 
 
 class LaunchError(TilewrightError):

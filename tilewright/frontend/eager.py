@@ -20,7 +20,13 @@ from tilewright.frontend.arguments import bind_arguments
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import Eager, activate, current
 from tilewright.frontend.definition import Definition
-from tilewright.frontend.expressions import compare_values, join_truths, negate
+from tilewright.frontend.expressions import (
+    compare_values,
+    join_truths,
+    missing_attribute,
+    negate,
+    unpacked_items,
+)
 from tilewright.frontend.frame import is_our_fault
 from tilewright.frontend.nested import function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements, python_function
@@ -64,16 +70,32 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
             location=_location(_kernel_frames(error.__traceback__)),
             hint="assign it on every path that leads here",
         ) from None
-    except TypeError as error:
-        kind = InternalError if is_our_fault(error) else CompileError
-        location = _location(_kernel_frames(error.__traceback__))
-        raise kind(f"TypeError: {error}", location=location) from error
+    except _OF_PYTHON as error:
+        # With its traceback debuggers still stop at the kernel's line.
+        raise _as_compiling_says(error).with_traceback(error.__traceback__) from error
     except RecursionError as error:
         raise CompileError(
             "calls are nested too deep",
             location=_location(islice(_kernel_frames(error.__traceback__), 2)),
             hint="end the recursion with an `if` on a compile-time argument",
         ) from None
+
+
+# What Python raises where a kernel asks for what a value, or a function, has not. Errors that
+# depend on numbers stay Python's own.
+_OF_PYTHON = (TypeError, AttributeError)
+
+
+def _as_compiling_says(error: Exception) -> TilewrightError:
+    """Return an error of Python's own as compiling the same line reports it."""
+    place = _location(_kernel_frames(error.__traceback__))
+    if is_our_fault(error):
+        return InternalError(f"{type(error).__name__}: {error}", location=place)
+    if isinstance(error, AttributeError) and error.name is not None:
+        missing = missing_attribute(error.obj, error.name)
+        missing.at(place)
+        return missing
+    return CompileError(f"{type(error).__name__}: {error}", location=place)
 
 
 def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -153,11 +175,8 @@ class _Runtime:
     def unpack(value: Any, pattern: Any) -> Any:
         if pattern is None:
             return to_tensor(value)
-        if not isinstance(value, builtins.tuple):
-            raise CompileError(f"cannot unpack {value!r}: it is no tuple")
-        if len(value) != len(pattern):
-            raise CompileError(f"cannot unpack {len(value)} values into {len(pattern)} names")
-        return builtins.tuple(map(_Runtime.unpack, value, pattern))
+        items = unpacked_items(value, len(pattern))
+        return builtins.tuple(map(_Runtime.unpack, items, pattern))
 
     @staticmethod
     def refuse(message: str, hint: str) -> None:

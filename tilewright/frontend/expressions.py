@@ -19,7 +19,10 @@ from tilewright.frontend.semantic import condition, logical_and, logical_not, lo
 from tilewright.frontend.structure import has_tensor
 from tilewright.frontend.tensor import Tensor, constant_array
 
-__all__ = ["Expressions", "apply_binary", "compare_values", "join_truths", "negate"]
+__all__ = [
+    "Expressions", "apply_binary", "compare_values", "join_truths", "missing_attribute", "negate",
+    "unpacked_items",
+]  # fmt: skip
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -98,6 +101,31 @@ def join_truths(
 def negate(value: Any) -> Any:
     """Return `not value`."""
     return logical_not(value) if isinstance(value, Tensor) else not value
+
+
+def unpacked_items(value: Any, count: int) -> tuple[Any, ...]:
+    """Return the items of a value that is assigned to so many targets."""
+    if not isinstance(value, tuple):
+        text = f"a value of type {value.value.type}" if isinstance(value, Tensor) else repr(value)
+        raise CompileError(
+            f"cannot unpack {text}: it is no tuple",
+            hint="assign it to one name; tl.split takes a tile apart",
+        )
+    if len(value) != count:
+        raise CompileError(
+            f"cannot unpack {len(value)} values into {count} names",
+            hint="give each value a name",
+        )
+    return value
+
+
+def missing_attribute(value: Any, name: str) -> UnknownName:
+    """Return the error about an attribute that a value has not."""
+    is_tensor = isinstance(value, Tensor)
+    what = (
+        f"a value of type {value.value.type}" if is_tensor else f"{type(value).__name__} {value!r}"
+    )
+    return UnknownName(f"{what} has no attribute `{name}`", hint=_attribute_hint(value, name))
 
 
 class Expressions(Branches):
@@ -188,13 +216,7 @@ class Expressions(Branches):
         except UnknownName:
             raise
         except AttributeError:
-            what = f"{type(value).__name__} {value!r}"
-            raise CompileError(
-                f"a value of type {value.value.type} has no attribute `{node.attr}`"
-                if isinstance(value, Tensor)
-                else f"{what} has no attribute `{node.attr}`",
-                hint=_attribute_hint(value, node.attr),
-            ) from None
+            raise missing_attribute(value, node.attr) from None
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value = self.expression(node.value)
@@ -284,14 +306,7 @@ class Expressions(Branches):
         """Return the items of a value for a target of several names."""
         self.refuse_target(target)
         with self.at(target):
-            if not isinstance(value, tuple):
-                text = f"type {value.value.type}" if isinstance(value, Tensor) else repr(value)
-                raise CompileError(f"cannot unpack a value of {text}: it is no tuple")
-            if len(value) != len(target.elts):
-                raise CompileError(
-                    f"cannot unpack {len(value)} values into {len(target.elts)} names"
-                )
-            return value
+            return unpacked_items(value, len(target.elts))
 
     def _known_truth(self, test: ast.expr) -> bool:
         value = self.expression(test)
