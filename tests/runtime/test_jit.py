@@ -136,6 +136,7 @@ def test_keywords_and_defaults():
         ),
         ((1, 2), {"num_stages": -1}, "`num_stages` is an int of at least 0"),
         ((1, 2), {"extern_libs": "a.bc"}, "`extern_libs` is a dict of names and paths"),
+        ((1, 2), {"ptx_options": "-O1 'a"}, "`ptx_options` is a text as on the assembler's"),
         (
             (1, 2),
             {"default_dot_input_precision": "fp32"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -93,6 +94,11 @@ def _check_value(kernel: str, option: str, value: Any) -> None:
             f"{kernel}: `default_dot_input_precision` cannot be {value!r}",
             hint=f"it is one of {', '.join(map(repr, PRECISIONS))}",
         )
+    if option == "ptx_options" and value is not None and not _is_command_line(value):
+        raise LaunchError(
+            f"{kernel}: `ptx_options` is a text as on the assembler's command line, not {value!r}",
+            hint='write ptx_options="-O1 --warn-on-spills", with every quote closed',
+        )
     if option == "extern_libs" and value is not None and not isinstance(value, Mapping):
         raise LaunchError(
             f"{kernel}: `extern_libs` is a dict of names and paths, not {value!r}",
@@ -104,3 +110,11 @@ def _check_value(kernel: str, option: str, value: Any) -> None:
             f"{_REGISTERS.stop - 1}, not {value!r}",
             hint="leave it out: then the assembler chooses",
         )
+
+
+def _is_command_line(value: Any) -> bool:
+    try:
+        shlex.split(value)
+    except (ValueError, AttributeError):
+        return False
+    return True
