@@ -20,8 +20,7 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
 from tilewright.runtime.dispatch import Grid
-from tilewright.runtime.heuristics import DecoratedDebug, kernel_below
-from tilewright.runtime.kernel_interface import KernelInterface
+from tilewright.runtime.heuristics import DecoratedKernel, kernel_below
 from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.readable import ReadableErrors
@@ -58,7 +57,7 @@ def tuning() -> Iterator[None]:
 Default = Config | Callable[[dict[str, Any]], Config]
 
 
-class Autotuner(KernelInterface):
+class Autotuner(DecoratedKernel):
     """A kernel that picks its configuration; see `autotune`.
 
     `cache` has the chosen configuration of each key, `best_config` that of the last launch,
@@ -127,11 +126,6 @@ class Autotuner(KernelInterface):
                 hint=close or f"the parameters are {', '.join(f'`{n}`' for n in self.arg_names)}",
             )
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "fn":
-            raise AttributeError(name)
-        return getattr(self.fn, name)
-
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         return partial(self.run, grid=grid)
 
@@ -147,11 +141,6 @@ class Autotuner(KernelInterface):
             self.best_config = config
             self._prepare(call.arguments(config), config)
             return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
-
-    @property
-    def debug(self) -> DecoratedDebug:
-        """`kernel.debug[grid](...)`: the first configuration as ordinary Python, without tuning."""
-        return DecoratedDebug(self)
 
     def interpret(self, *args: Any, grid: Grid, **kwargs: Any) -> None:
         """Run the body as ordinary Python with the first configuration; stderr tells which."""

@@ -16,10 +16,26 @@ from tilewright.spelling import did_you_mean
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["DecoratedDebug", "Heuristics", "heuristics", "kernel_below"]
+__all__ = ["DecoratedKernel", "Heuristics", "heuristics", "kernel_below"]
 
 
-class Heuristics(KernelInterface):
+class DecoratedKernel(KernelInterface):
+    """A kernel with more decorators than `jit`: what it has not itself, `fn` below it has."""
+
+    fn: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "fn":
+            raise AttributeError(name)
+        return getattr(self.fn, name)
+
+    @property
+    def debug(self) -> DecoratedDebug:
+        """`kernel.debug[grid](...)`: ordinary Python, by `interpret`; see `JITFunction.debug`."""
+        return DecoratedDebug(self)
+
+
+class Heuristics(DecoratedKernel):
     """A kernel some of whose parameters are computed; see `heuristics`."""
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[..., Any]]) -> None:
@@ -35,22 +51,12 @@ class Heuristics(KernelInterface):
                 hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in self.arg_names)}",
             )
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "fn":
-            raise AttributeError(name)
-        return getattr(self.fn, name)
-
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
 
     def run(self, *args: Any, grid: Grid, **kwargs: Any) -> Any:
         """Compute the parameters and launch."""
         return self.fn.run(*args, grid=grid, **self._computed(args, kwargs))
-
-    @property
-    def debug(self) -> DecoratedDebug:
-        """`kernel.debug[grid](...)`: the same as ordinary Python; see `JITFunction.debug`."""
-        return DecoratedDebug(self)
 
     def interpret(self, *args: Any, grid: Grid, **kwargs: Any) -> None:
         """Compute the parameters and run the body as ordinary Python."""
