@@ -11,7 +11,7 @@ from tilewright.compiler.arguments import launch_arguments
 from tilewright.compiler.source import ASTSource
 from tilewright.errors import LaunchError
 from tilewright.runtime import codes, cuda, gpu_code
-from tilewright.runtime.cache import Entry, entry_path
+from tilewright.runtime.cache import Entry, entry_files, entry_name
 from tilewright.runtime.default_target import current_gpu
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.hooks import LazyDict, launch_facts
@@ -89,8 +89,7 @@ class CompiledSource:
     @property
     def metadata_group(self) -> dict[str, str]:
         """The file of the disk cache that the kernel is kept in, by its name."""
-        path = entry_path(f"{self.name[:60]}-{self.hash}")
-        return {path.name: str(path)} if path.exists() else {}
+        return entry_files(entry_name(self.name, self.hash))
 
     @property
     def _request(self) -> Request:

@@ -23,7 +23,16 @@ from typing import Any, NamedTuple
 
 from tilewright import env
 
-__all__ = ["Entry", "digest", "entry_path", "read_entry", "write_entry", "write_whole"]
+__all__ = [
+    "Entry",
+    "digest",
+    "entry_files",
+    "entry_name",
+    "entry_path",
+    "read_entry",
+    "write_entry",
+    "write_whole",
+]
 
 _MAGIC = b"tilewright-3"
 # What every Python reads.
@@ -37,6 +46,7 @@ _PASSING = frozenset(
 )
 # But these may also mean that the directory is of no use at all: they are tried only once more.
 _ATTEMPTS = 2
+_MOST_OF_NAME = 60
 
 _numbers = itertools.count()
 
@@ -96,6 +106,17 @@ def write_entry(name: str, header: dict[str, Any], payload: bytes = b"") -> None
                 _warn(error)
         else:
             return
+
+
+def entry_name(kernel: str, digest: str) -> str:
+    """Return the name of an entry: that of the kernel, as far as paths have room, and a digest."""
+    return f"{kernel[:_MOST_OF_NAME]}-{digest}"
+
+
+def entry_files(name: str) -> dict[str, str]:
+    """Return the path of an entry by its name as a file; nothing where it is not kept."""
+    path = entry_path(name)
+    return {path.name: str(path)} if path.exists() else {}
 
 
 def entry_path(name: str) -> Path:

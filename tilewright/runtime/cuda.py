@@ -27,7 +27,6 @@ __all__ = [
     "device",
     "device_of_address",
     "driver",
-    "is_in_use",
     "link",
 ]
 
@@ -97,11 +96,6 @@ def driver() -> Driver:
         if _State.driver is None:
             _State.driver = Driver(_library())
         return _State.driver
-
-
-def is_in_use() -> bool:
-    """Whether this process has used a GPU through this module."""
-    return _State.driver is not None
 
 
 def _library() -> ctypes.CDLL:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.errors import LaunchError, Location
 from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
-from tilewright.runtime.cache import entry_path
+from tilewright.runtime.cache import entry_files
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.launch_parameters import LaunchParameter
@@ -33,8 +33,7 @@ class KernelCode(ABC):
     @property
     def files(self) -> dict[str, str]:
         """The file of the disk cache that the code is kept in, by its name."""
-        path = entry_path(self.request.cache_name)
-        return {path.name: str(path)} if path.exists() else {}
+        return entry_files(self.request.cache_name)
 
     @contextlib.contextmanager
     def _loading(self) -> Iterator[None]:
@@ -113,7 +112,8 @@ def checked_arguments(request: Request, values: Sequence[Any]) -> list[Argument]
     function = request.function
     if len(values) != len(function.params):
         raise LaunchError(
-            f"{function.name} takes {len(function.params)} arguments, not {len(values)}"
+            f"{function.name} takes {len(function.params)} arguments, not {len(values)}",
+            hint="pass one for each parameter, constants included",
         )
     arguments = list(map(specialize, function.params, values))
     for argument, known in zip(arguments, request.specializations.values(), strict=True):

@@ -12,7 +12,7 @@ from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.trace import Described
 from tilewright.ir.types import PointerType
 from tilewright.runtime.arguments import Specialization, traced_constant
-from tilewright.runtime.cache import digest
+from tilewright.runtime.cache import digest, entry_name
 from tilewright.runtime.fingerprint import build_fingerprint, gpu_build_fingerprint
 from tilewright.runtime.launch_parameters import (
     AddressParameter,
@@ -105,7 +105,7 @@ class Request:
     @property
     def cache_name(self) -> str:
         """The name of its entry in the disk cache."""
-        return f"{self.function.name[:60]}-{self.hash}"
+        return entry_name(self.function.name, self.hash)
 
     def parameters(
         self, written: Collection[str], accessed: Collection[str]

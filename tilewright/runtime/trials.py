@@ -266,7 +266,7 @@ class Trials:
         if None in parts:
             return None
         facts = [*self._machine(), self.kernel.cache_key, *map(str, parts)]
-        return f"{self.kernel.name[:60]}-tuning-{cache.digest(facts)}"
+        return cache.entry_name(self.kernel.name, f"tuning-{cache.digest(facts)}")
 
     def _machine(self) -> tuple[str, str]:
         """What the times depend on besides the kernel."""
