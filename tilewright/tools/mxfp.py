@@ -28,9 +28,15 @@ class _Codes:
         import torch
 
         if data is None and size is None:
-            raise LaunchError(f"{type(self).__name__} takes `data` or `size`")
+            raise LaunchError(
+                f"{type(self).__name__} takes `data` or `size`",
+                hint="pass a tensor of numbers, or the shape of what `random()` makes",
+            )
         if data is not None and not isinstance(data, torch.Tensor):
-            raise LaunchError(f"`data` is a PyTorch tensor, not a {type(data).__name__}")
+            raise LaunchError(
+                f"`data` is a PyTorch tensor, not a {type(data).__name__}",
+                hint="torch.as_tensor makes one",
+            )
         shape = size if data is None else data.shape
         self.size = (shape,) if isinstance(shape, int) else tuple(shape)
         self.device = device if data is None else data.device
@@ -49,7 +55,10 @@ class _Codes:
         import torch
 
         if dtype != torch.float32:
-            raise LaunchError(f"the numbers are there as torch.float32, not {dtype}")
+            raise LaunchError(
+                f"the numbers are there as torch.float32, not {dtype}",
+                hint=f".to(torch.float32).to({dtype})",
+            )
 
 
 class MXFP4Tensor(_Codes):
@@ -122,7 +131,9 @@ class MXScaleTensor(_Codes):
         first = 0 if low is None else max(0, int(math.log2(low)) + _BIAS)
         last = _NAN - 1 if high is None else min(_NAN - 1, max(0, int(math.log2(high)) + _BIAS))
         if first > last:
-            raise LaunchError(f"there is no power of two from {low} to {high}")
+            raise LaunchError(
+                f"there is no power of two from {low} to {high}", hint="widen the range"
+            )
         self._fill(first, last + 1)
         return self
 

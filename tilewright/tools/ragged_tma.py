@@ -58,7 +58,10 @@ def create_ragged_descriptor(
             hint=f"an array has 2 or {_MOST_AXES} axes, and parts along any but the last",
         )
     if shape[axis] > _ROWS.value:
-        raise LaunchError(f"create_ragged_descriptor: {shape[axis]} rows are more than 2**30")
+        raise LaunchError(
+            f"create_ragged_descriptor: {shape[axis]} rows are more than 2**30",
+            hint="make descriptors of parts of the array",
+        )
     rows = strides[axis]
     shape[axis] = _ROWS.value
     return TensorDescriptor(

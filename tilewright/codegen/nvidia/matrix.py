@@ -52,7 +52,7 @@ class MatrixInstructions(Assembly):
     ) -> list[str]:
         left, right = (_NAMES[name] for name in elements)
         if left in _EIGHT_BITS and self.target.unpacks_fp8_operands:
-            a, b = [self._unknown(word) for word in a], [self._unknown(word) for word in b]
+            a, b = [self._hidden(word) for word in a], [self._hidden(word) for word in b]
         held = list(sums)
         if total == "fp16":
             held = [self._halves(sums[i], sums[i + 1]) for i in (0, 2)]
@@ -98,7 +98,7 @@ class MatrixInstructions(Assembly):
         arguments = [*(f"{operand} {w}" for w in (*a, *b)), *(f"{kind} {s}" for s in sums)]
         return self.assembly(text, constraints, arguments, kind, len(sums), TOGETHER)
 
-    def _unknown(self, word: str) -> str:
+    def _hidden(self, word: str) -> str:
         """Return an operand of fp8 of which the assembler does not know that it is constant.
 
         Where the tensor cores take no fp8, ptxas (12.8 to 13.0) unpacks operands to fp16, and the
