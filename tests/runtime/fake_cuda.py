@@ -408,8 +408,8 @@ class FakeTorch(types.ModuleType):
             is_initialized=lambda: True,
             current_device=lambda: 0,
             is_available=lambda: True,
-            current_stream=lambda n: types.SimpleNamespace(cuda_stream=self.streams[n]),
         )
+        self._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda n: self.streams[n])
         self.view_fails = False
         view = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, c_void_p)(self._view)
         stream = ctypes.PYFUNCTYPE(c_int, c_int, c_int, c_void_p)(self._stream)

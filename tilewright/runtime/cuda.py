@@ -235,7 +235,8 @@ def current_stream(number: int) -> int:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
-    return int(torch.cuda.current_stream(number).cuda_stream)
+    # Without an object for the stream: this is asked at each launch.
+    return int(torch._C._cuda_getCurrentRawStream(number))  # noqa: SLF001
 
 
 def device_of_address(address: int) -> int:
