@@ -28,7 +28,6 @@ from tilewright.runtime.launcher_shared import (
     declining_launcher,
     first_entry,
     python_layout_is_known,
-    torch_types,
 )
 from tilewright.runtime.launcher_table import KeptMaps, MapField, Table
 from tilewright.runtime.tensor_maps import L2_PROMOTION, element_number, swizzle_number
@@ -160,20 +159,9 @@ class _Shared(SharedCode):
 
     def __init__(self) -> None:
         super().__init__("gpu", lambda: launcher_code_gpu.GPU_PART)
-        self._torch: tuple[type | None, type | None] = (None, None)
-        self.fill()
 
-    def accept_torch(self) -> None:
-        """Enter PyTorch's types, once it has been imported."""
-        if self._torch != torch_types():
-            self.fill()
-
-    def fill(self) -> None:
-        """Enter what there is in this process."""
-        tensor, parameter = self._torch = torch_types()
+    def _fill_own(self, tensor: type | None, parameter: type | None) -> None:
         functions = None if tensor is None else dlpack.exchange(tensor)
-        self.enter_ints()
-        self.enter_descriptors()
         addresses: dict[int, int] = {
             Table.LAUNCH: driver().address("cuLaunchKernel"),
             Table.LAUNCH_WITH_ATTRIBUTES: driver().address("cuLaunchKernelEx"),

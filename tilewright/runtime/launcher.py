@@ -33,7 +33,6 @@ from tilewright.runtime.launcher_shared import (
     declining_launcher,
     first_entry,
     python_layout_is_known,
-    torch_types,
 )
 from tilewright.runtime.launcher_table import Table
 from tilewright.runtime.pool import pool, raise_status
@@ -92,20 +91,9 @@ class _Shared(SharedCode):
 
     def __init__(self) -> None:
         super().__init__("cpu", lambda: launcher_code_cpu.CPU_PART)
-        self._torch: tuple[type | None, type | None] = (None, None)
-        self.fill()
 
-    def accept_torch(self) -> None:
-        """Enter PyTorch's types, once it has been imported."""
-        if self._torch != torch_types():
-            self.fill()
-
-    def fill(self) -> None:
-        """Enter what there is in this process."""
-        tensor, parameter = self._torch = torch_types()
+    def _fill_own(self, tensor: type | None, parameter: type | None) -> None:
         self.enter_addresses({Table.LAUNCH: pool().launch_address})
-        self.enter_ints()
-        self.enter_descriptors()
         entries: dict[int, object] = {
             Table.NDARRAY: np.ndarray if _numpy_layout_is_known() else None,
             Table.TENSOR: tensor,

@@ -11,6 +11,7 @@ import os
 import struct
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -64,7 +65,6 @@ __all__ = [
     "load_shared",
     "new_builtin",
     "python_layout_is_known",
-    "torch_types",
 ]
 
 Launcher = Callable[..., object]
@@ -196,7 +196,7 @@ def load_shared(name: str, text: Callable[[Host], str]) -> LoadedObject:
     return loaded
 
 
-class SharedCode:
+class SharedCode(ABC):
     """The code of all launchers of a kind of device, and its table: what no kernel changes."""
 
     def __init__(self, kind: str, part: Callable[[], launcher_code.LauncherPart]) -> None:
@@ -205,6 +205,23 @@ class SharedCode:
         self.address = loaded.address("tilewright_launcher")
         place = loaded.address("tilewright_table")
         self.table = (ctypes.c_void_p * TABLE_SIZE).from_address(place)
+        self.fill()
+
+    def fill(self) -> None:
+        """Enter what there is in this process."""
+        self._torch = _torch_types()
+        self._enter_ints()
+        self._enter_descriptors()
+        self._fill_own(*self._torch)
+
+    @abstractmethod
+    def _fill_own(self, tensor: type | None, parameter: type | None) -> None:
+        """Enter what only this kind has; PyTorch's types are None until it is imported."""
+
+    def accept_torch(self) -> None:
+        """Enter PyTorch's types, once it has been imported."""
+        if self._torch != _torch_types():
+            self.fill()
 
     def enter_addresses(self, entries: Mapping[int, int]) -> None:
         """Enter addresses, and what else is a number."""
@@ -218,11 +235,11 @@ class SharedCode:
                 keep_forever(entry)
             self.table[place] = None if entry is None else id(entry)
 
-    def enter_ints(self) -> None:
+    def _enter_ints(self) -> None:
         """Enter how small ints look in this Python."""
         self.table[Table.ONE_DIGIT] = _one_digit_tag()
 
-    def enter_descriptors(self) -> None:
+    def _enter_descriptors(self) -> None:
         """Enter the type of tensor descriptors, and of PyTorch's shapes."""
         known = _descriptor_layout_is_known()
         shape = getattr(sys.modules.get("torch"), "Size", None)
@@ -288,7 +305,7 @@ def declining_launcher(*arguments: object) -> object:
     return NotImplemented
 
 
-def torch_types() -> tuple[type | None, type | None]:
+def _torch_types() -> tuple[type | None, type | None]:
     """Return PyTorch's types of tensors, once it has been imported."""
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
