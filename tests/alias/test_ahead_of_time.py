@@ -122,6 +122,10 @@ def test_what_cannot_be_compiled_is_said(tmp_path):
     assert done.returncode == 2
     assert "defines no kernel `scales`" in done.stderr
     assert "it defines `scale`" in done.stderr
+    (tmp_path / "kernels.py").unlink()
+    named = ["kernels.py", "-n", "scale", "-s", "*fp32", "-g", "1, 1, 1"]
+    done = run("triton.tools.compile", *named, cwd=tmp_path)
+    assert "there is no file kernels.py" in done.stderr
     (tmp_path / "empty.h").write_text("")
     done = run("triton.tools.link", "empty.h", "-o", "all", cwd=tmp_path)
     assert (done.returncode, "no kernel in these headers" in done.stderr) == (2, True)

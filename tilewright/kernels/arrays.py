@@ -28,6 +28,7 @@ __all__ = [
     "expanded",
     "folded",
     "for_descriptors",
+    "is_array",
     "is_contiguous",
     "is_tensor",
     "on_cpu",
@@ -41,6 +42,11 @@ __all__ = [
 def is_tensor(x: Any) -> bool:
     """Whether `x` is a tensor of PyTorch, a fake one of `torch.compile` included."""
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_array(x: Any) -> bool:
+    """Whether `x` is what the library works on: a tensor of PyTorch, or an array of NumPy."""
+    return is_tensor(x) or isinstance(x, np.ndarray)
 
 
 def on_cpu(x: Any) -> bool:

@@ -22,7 +22,7 @@ from tilewright.kernels.arrays import (
     strides,
     torch,
 )
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -31,6 +31,7 @@ __all__ = [
     "dds_matmul",
     "dsd_matmul",
     "parts_of",
+    "require_sparsity",
     "sdd_matmul",
     "shape_of",
     "swapped",
@@ -41,7 +42,8 @@ class BlockSparsity:
     """Which blocks of a matrix are there, for each head.
 
     Args:
-        layout: Boolean array (heads, block rows, block columns), or without heads.
+        layout: Boolean array (heads, block rows, block columns), or without heads: a tensor where
+            the matrices are tensors, on their device.
         size: Rows and columns of a block, a power of two, at least 16.
 
     Blocks are in the order of `layout.nonzero()`: `blocks` is how many there are.
@@ -173,9 +175,18 @@ def swapped(x: Any) -> Any:
     return x.mT if is_tensor(x) else np.swapaxes(x, -1, -2)
 
 
-def _check_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
+def require_sparsity(sparsity: Any, **arrays: Any) -> None:
+    """Raise unless there is a sparsity, and it is where the arrays are, which are floats."""
+    if not isinstance(sparsity, BlockSparsity):
+        kind = type(sparsity).__name__
+        raise TypeError(f"`sparsity` is a {kind}; a BlockSparsity is needed")
+    array(**arrays)
     floating(**arrays)
     same_kind(**arrays, sparsity=sparsity.table)
+
+
+def _check_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
+    require_sparsity(sparsity, **arrays)
     for name, x in arrays.items():
         if x.ndim != 4 or x.shape[1] != sparsity.heads:
             shape = f"(batch, {sparsity.heads}, rows, columns)"

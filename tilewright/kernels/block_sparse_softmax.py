@@ -10,11 +10,12 @@ from tilewright.kernels.block_sparse import (
     BlockSparsity,
     dsd_matmul,
     parts_of,
+    require_sparsity,
     sdd_matmul,
     shape_of,
     swapped,
 )
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 from tilewright.kernels.softmax import finite_highest
@@ -42,8 +43,7 @@ def block_sparse_softmax(
     >>> block_sparse_softmax(np.zeros((1, 2, 16, 16), np.float32), sparsity).max()
     np.float32(0.0625)
     """
-    floating(values=values)
-    same_kind(values=values, sparsity=sparsity.table)
+    require_sparsity(sparsity, values=values)
     shaped((values.shape[0], sparsity.blocks, sparsity.size, sparsity.size), values=values)
     return _softmax(values, sparsity.table, shape_of(sparsity), scale, is_causal)
 
@@ -79,6 +79,7 @@ def block_sparse_attention(
     >>> block_sparse_attention(x, x, x, sparsity).min()
     np.float32(1.0)
     """
+    require_sparsity(sparsity, query=query, key=key, value=value)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = sdd_matmul(query, swapped(key), sparsity)
     weights = block_sparse_softmax(scores, sparsity, scale, is_causal)

@@ -11,7 +11,7 @@ from tilewright.kernels.arrays import (
     expanded,
     strides,
 )
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.planes import (
     plane_gradient_kernel,
@@ -145,6 +145,7 @@ def batch_norm(
 
 
 def _check(x: Any, **parameters: Any) -> None:
+    array(x=x)
     if x.ndim < 2:
         raise ValueError(f"`x` has the shape {tuple(x.shape)}; (samples, channels, ...) is needed")
     floating(x=x, **parameters)

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from tilewright.kernels.arrays import dtype_name, is_tensor
+from tilewright.kernels.arrays import dtype_name, is_array, is_tensor
 
 __all__ = [
+    "array",
     "dimension",
     "even_sized",
     "floating",
@@ -19,10 +20,27 @@ __all__ = [
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
+def array(**given: Any) -> None:
+    """Raise `TypeError` unless each is an array."""
+    for name, x in given.items():
+        if not is_array(x):
+            kind = type(x).__name__
+            raise TypeError(
+                f"`{name}` is of {kind}; a tensor of PyTorch or an array of NumPy is needed"
+            )
+
+
+def _given(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays that are not None; raise `TypeError` unless they are arrays."""
+    given = {name: x for name, x in arrays.items() if x is not None}
+    array(**given)
+    return given
+
+
 def floating(**arrays: Any) -> None:
     """Raise `TypeError` unless each array is of fp16, bf16, fp32 or fp64; None is left out."""
-    for name, x in arrays.items():
-        if x is not None and dtype_name(x) not in _FLOATING:
+    for name, x in _given(arrays).items():
+        if dtype_name(x) not in _FLOATING:
             raise TypeError(
                 f"`{name}` is of {dtype_name(x)}; one of {', '.join(_FLOATING)} is needed"
             )
@@ -30,39 +48,49 @@ def floating(**arrays: Any) -> None:
 
 def integral(**arrays: Any) -> None:
     """Raise `TypeError` unless each array is of int32 or int64; None is left out."""
-    for name, x in arrays.items():
-        if x is not None and dtype_name(x) not in {"int32", "int64"}:
+    for name, x in _given(arrays).items():
+        if dtype_name(x) not in {"int32", "int64"}:
             raise TypeError(f"`{name}` is of {dtype_name(x)}; int32 or int64 is needed")
 
 
 def dimension(x: Any, dim: int, name: str = "dim") -> int:
-    """Return the number of a dimension, counted from the first; `IndexError` if there is none."""
+    """Return the number of a dimension, counted from the first.
+
+    Raise `IndexError` if there is none, and `TypeError` where it is no integer or `x` no array.
+    """
+    array(x=x)
+    if not hasattr(dim, "__index__"):
+        raise TypeError(f"`{name}` is {dim!r}; an integer is needed")
     count: int = x.ndim
     if not -count <= dim < count:
         raise IndexError(f"`{name}` is {dim}, and the array has {count} dimensions")
-    return dim % count
+    return int(dim) % count
 
 
 def shaped(shape: tuple[int, ...], **arrays: Any) -> None:
     """Raise `ValueError` unless each array has that shape; None is left out."""
-    for name, x in arrays.items():
-        if x is not None and tuple(x.shape) != tuple(shape):
+    for name, x in _given(arrays).items():
+        if tuple(x.shape) != tuple(shape):
             raise ValueError(f"`{name}` has the shape {tuple(x.shape)}; {tuple(shape)} is needed")
 
 
 def same_kind(**arrays: Any) -> None:
     """Raise unless all arrays are of one package, on one device; None is left out."""
-    (first, x), *others = ((name, x) for name, x in arrays.items() if x is not None)
+    (first, x), *others = _given(arrays).items()
     for name, y in others:
         if is_tensor(x) != is_tensor(y):
-            raise TypeError(f"`{first}` is a {type(x).__name__}, and `{name}` a {type(y).__name__}")
+            kinds = {True: "a tensor of PyTorch", False: "an array of NumPy"}
+            raise TypeError(
+                f"`{first}` is {kinds[is_tensor(x)]}, and `{name}` {kinds[is_tensor(y)]}; all have"
+                " to be of one kind (`torch.from_numpy(x)`, `x.numpy()`)"
+            )
         if is_tensor(x) and x.device != y.device:
             raise ValueError(f"`{first}` is on {x.device}, and `{name}` on {y.device}")
 
 
 def same_dtype(**arrays: Any) -> None:
     """Raise `TypeError` unless all arrays have the same dtype; None is left out."""
-    (first, x), *others = ((name, x) for name, x in arrays.items() if x is not None)
+    (first, x), *others = _given(arrays).items()
     for name, y in others:
         if dtype_name(x) != dtype_name(y):
             raise TypeError(f"`{first}` is of {dtype_name(x)}, and `{name}` of {dtype_name(y)}")
@@ -70,6 +98,7 @@ def same_dtype(**arrays: Any) -> None:
 
 def even_sized(**arrays: Any) -> None:
     """Raise `ValueError` unless the last dimension of each array has an even size."""
+    array(**arrays)
     for name, x in arrays.items():
         if not x.ndim or x.shape[-1] % 2:
             raise ValueError(
@@ -91,7 +120,9 @@ def numbers(dims: int, least: int, **given: Any) -> list[int]:
     Raise `ValueError` unless each is at least `least`, which is what is neutral.
     """
     ((name, value),) = given.items()
-    values = [value] * dims if isinstance(value, int) else list(value)
-    if len(values) != dims or any(number < least for number in values):
-        raise ValueError(f"`{name}` is {value}; {dims} of at least {least} needed")
+    values = list(value) if isinstance(value, list | tuple) else [value] * dims
+    are_integers = all(hasattr(number, "__index__") for number in values)
+    if len(values) != dims or not are_integers or any(number < least for number in values):
+        integers = "an integer" if dims == 1 else f"an integer, or {dims} of them,"
+        raise ValueError(f"`{name}` is {value!r}; {integers} of at least {least} is needed")
     return [least] * (2 - dims) + values

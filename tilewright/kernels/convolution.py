@@ -15,7 +15,15 @@ from tilewright.kernels.arrays import (
     strides,
     torch,
 )
-from tilewright.kernels.checks import floating, numbers, one_of, same_dtype, same_kind, shaped
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    numbers,
+    one_of,
+    same_dtype,
+    same_kind,
+    shaped,
+)
 from tilewright.kernels.convolution_kernels import (
     convolution_kernel,
     convolution_weight_kernel,
@@ -122,6 +130,7 @@ def causal_conv1d(x: Any, weight: Any, bias: Any = None, activation: str | None 
     array([[[ 0., 10., 21., 32.]]])
     """
     one_of(("silu", "none"), activation=activation or "none")
+    array(x=x, weight=weight)
     if x.ndim != 3 or weight.ndim != 2:
         raise ValueError("`x` has to be (samples, channels, length), `weight` (channels, size)")
     shaped((x.shape[1], weight.shape[1]), weight=weight)
@@ -142,6 +151,7 @@ def causal_conv1d(x: Any, weight: Any, bias: Any = None, activation: str | None 
 
 
 def _check(dims: int, **arrays: Any) -> None:
+    array(**arrays)
     for name, x in arrays.items():
         if x.ndim != dims:
             raise ValueError(f"`{name}` has {x.ndim} dimensions; {dims} are needed")

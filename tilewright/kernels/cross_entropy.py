@@ -10,7 +10,7 @@ from tilewright.kernels.arrays import (
     folded,
     strides,
 )
-from tilewright.kernels.checks import floating, integral, one_of, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, one_of, same_kind, shaped
 from tilewright.kernels.cross_entropy_kernels import (
     cross_entropy_backward_kernel,
     cross_entropy_kernel,
@@ -63,6 +63,7 @@ def cross_entropy(
 
 def loss_outputs(x: Any, target: Any, reduction: str, label_smoothing: float) -> Any:
     """Return the loss, what is kept of each place, and the sum of weights, not filled."""
+    array(input=x, target=target)
     floating(input=x)
     integral(target=target)
     one_of(_REDUCTIONS, reduction=reduction)

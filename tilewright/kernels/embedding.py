@@ -6,7 +6,7 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, strides, torch
-from tilewright.kernels.checks import floating, integral, same_kind
+from tilewright.kernels.checks import array, floating, integral, same_kind
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import row_blocks, row_configs, row_warps
 from tilewright.kernels.segments import reduce_segments
@@ -30,6 +30,7 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
     array([[4., 5.],
            [0., 1.]])
     """
+    array(input=input, weight=weight)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise IndexError(f"`padding_idx` is {padding_idx}, and the table has {rows} rows")

@@ -8,7 +8,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, empty_like, on_cpu, strides
-from tilewright.kernels.checks import floating, same_dtype, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_dtype, same_kind, shaped
 from tilewright.kernels.norm_gradients import norm_backward
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
@@ -147,6 +147,7 @@ def add_rms_norm(
 
 def _dimensions(x: Any, normalized_shape: Any, **parameters: Any) -> int:
     """Return how many dimensions a mean is taken over; raise where shapes do not fit."""
+    array(x=x)
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(x.shape[-len(shape) :]) != shape:
         raise ValueError(
@@ -332,6 +333,7 @@ def _normalize(
 def _allocate_add(
     x: Any, residual: Any, weight: Any, bias: Any, dims: int, eps: float, rms: bool
 ) -> Any:
+    array(residual=residual)
     same_kind(x=x, residual=residual)
     shaped(tuple(x.shape), residual=residual)
     same_dtype(residual=residual, x=x)

@@ -9,7 +9,8 @@ fake implementation is the allocation alone: so `torch.compile(fullgraph=True)`,
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tilewright.kernels.arrays import is_tensor, torch
+from tilewright.kernels import checks
+from tilewright.kernels.arrays import is_array, is_tensor, torch
 
 __all__ = ["Operation", "operation", "under_autocast"]
 
@@ -29,6 +30,7 @@ class Operation:
         autocast: Autocast | None,
     ) -> None:
         self.name = schema.partition("(")[0]
+        self._arrays = _names_of_arrays(schema)
         self._allocate = allocate
         self._fill = fill
         self._autocast = autocast
@@ -45,6 +47,7 @@ class Operation:
 
     def __call__(self, *arguments: Any) -> Any:
         """Compute the outputs, which are new arrays."""
+        self._require_arrays(arguments)
         if not any(map(is_tensor, arguments)):
             return self._run(*arguments)
         if self._autocast is not None:
@@ -52,6 +55,12 @@ class Operation:
         if torch._C._are_functorch_transforms_active():  # noqa: SLF001 - there is no other way to ask
             return self._function.apply(*arguments)
         return self._operator(*arguments)
+
+    def _require_arrays(self, arguments: tuple[Any, ...]) -> None:
+        """Raise `TypeError` unless there are arrays where the schema has tensors."""
+        for position, name in self._arrays:
+            if not is_array(arguments[position]):
+                checks.array(**{name: arguments[position]})
 
     def _run(self, *arguments: Any) -> Any:
         outputs = self._allocate(*arguments)
@@ -88,13 +97,28 @@ class Operation:
         )
 
     def _refuse_backward(self, ctx: Any, *gradients: Any) -> None:
-        raise NotImplementedError(f"{_NAMESPACE}::{self.name} has no derivative")
+        raise NotImplementedError(
+            f"{_NAMESPACE}::{self.name} has no derivative, and what has one has no second one: take"
+            " `x.detach()`, or functions of PyTorch"
+        )
+
+
+def _names_of_arrays(schema: str) -> list[tuple[int, str]]:
+    """Return the position and the name of each parameter of a schema that has to be an array.
+
+    >>> _names_of_arrays("f(Tensor x, Tensor? y, int[] sizes) -> (Tensor, Tensor)")
+    [(0, 'x')]
+    """
+    parameters = schema.partition("(")[2].partition(")")[0].split(",")
+    pairs = (parameter.strip().partition(" ") for parameter in parameters)
+    return [(position, name) for position, (kind, _, name) in enumerate(pairs) if kind == "Tensor"]
 
 
 def under_autocast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:
     """Cast tensors as autocast does where it is on: all floating-point ones but those of fp64."""
     place = next((x.device.type for x in arguments if is_tensor(x)), None)
-    if place is None or not torch.is_autocast_enabled(place):
+    # The device "meta" of tensors that have shapes only has no autocast: asking is an error.
+    if place in {None, "meta"} or not torch.is_autocast_enabled(place):
         return arguments
     dtype = torch.float32 if autocast == "float32" else torch.get_autocast_dtype(place)
     return tuple(

@@ -6,7 +6,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.kernels.arrays import contiguous, empty, on_cpu, strides
-from tilewright.kernels.checks import floating, numbers
+from tilewright.kernels.checks import array, floating, numbers
 from tilewright.kernels.operation import operation
 from tilewright.kernels.pooling_kernels import pool_backward_kernel, pool_kernel
 
@@ -65,13 +65,13 @@ def pooled(
 def adaptive(x: Any, output_size: Any, dims: int, is_max: bool) -> tuple[Any, Any]:
     """Return the results of so many parts, and of the largest elements where they are."""
     image = _image(x, dims)
-    wanted = (
-        [output_size] * dims if output_size is None or isinstance(output_size, int) else output_size
-    )
     sizes = image.shape[-2:]
-    wanted = [
-        size if want is None else want for size, want in zip(sizes[2 - dims :], wanted, strict=True)
-    ]
+    wanted = list(output_size) if isinstance(output_size, list | tuple) else [output_size] * dims
+    if len(wanted) == dims:  # None leaves a size as it is
+        wanted = [
+            size if want is None else want
+            for size, want in zip(sizes[2 - dims :], wanted, strict=True)
+        ]
     out_size = numbers(dims, 0, output_size=wanted)
     if dims == 1:
         out_size[0] = 1
@@ -81,6 +81,7 @@ def adaptive(x: Any, output_size: Any, dims: int, is_max: bool) -> tuple[Any, An
 
 
 def _image(x: Any, dims: int) -> Any:
+    array(x=x)
     if x.ndim < dims + 1:
         raise ValueError(f"`x` has {x.ndim} dimensions; {dims + 1} at least are needed")
     return x[..., None, :] if dims == 1 else x

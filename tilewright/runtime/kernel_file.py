@@ -17,8 +17,10 @@ def kernel_in_file(path: Path, name: str) -> KernelFunction:
     """Run a file as a module, and return the kernel of this name, without what decorates it.
 
     What lies beside the file can be imported in it. Raises `LaunchError` where it defines no such
-    kernel.
+    kernel, or is not there.
     """
+    if not path.is_file():
+        raise LaunchError(f"there is no file {path}")
     directory = str(path.resolve().parent)
     if directory not in sys.path:
         sys.path.insert(0, directory)

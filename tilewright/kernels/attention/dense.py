@@ -8,7 +8,7 @@ import numpy as np
 from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor, torch
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["attention", "require_operands", "scale_of", "seed_of", "slopes_of"]
@@ -102,6 +102,7 @@ def attention(
 
 def require_operands(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
     """Raise unless the operands fit together, as (..., heads, rows, width)."""
+    array(query=query, key=key, value=value)
     floating(query=query, key=key, value=value)
     for name, x in {"query": query, "key": key, "value": value}.items():
         if x.ndim < 3:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.matmul.epilogue import ACTIVATIONS
 from tilewright.kernels.matmul.operator import matmul_operation
 from tilewright.kernels.operation import under_autocast
@@ -45,6 +45,7 @@ def matmul(
            [3., 3.]], dtype=float32)
     """
     input, other, bias, residual = under_autocast((input, other, bias, residual), "lower")
+    array(input=input, other=other)
     floating(input=input, other=other, bias=bias, residual=residual)
     same_kind(input=input, other=other, bias=bias, residual=residual)
     if input.dtype != other.dtype:
@@ -87,6 +88,7 @@ def linear(
     >>> linear(np.ones((1, 3), np.float32), np.ones((2, 3), np.float32), np.ones(2, np.float32))
     array([[4., 4.]], dtype=float32)
     """
+    array(weight=weight)
     if weight.ndim != 2:
         raise ValueError(f"`weight` has {weight.ndim} axes; (N, K) is needed")
     return matmul(

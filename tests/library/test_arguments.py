@@ -1,0 +1,85 @@
+"""Arguments that no operation of the library can take, and devices that have no elements."""
+
+import numpy as np
+import pytest
+
+from tilewright import kernels
+
+torch = pytest.importorskip("torch")
+
+
+def ones(*shape):
+    return torch.ones(shape)
+
+
+NO_ARRAY = "a tensor of PyTorch or an array of NumPy is needed"
+
+
+@pytest.mark.parametrize("wrong", [None, 3.0, [1.0, 2.0]])
+@pytest.mark.parametrize(
+    "call",
+    [
+        kernels.relu,
+        kernels.gelu,
+        kernels.swiglu,
+        kernels.softmax,
+        lambda x: kernels.cumsum(x, 0),
+        lambda x: kernels.layer_norm(x, 4),
+        lambda x: kernels.add_rms_norm(x, ones(2, 4), 4),
+        lambda x: kernels.add_rms_norm(ones(2, 4), x, 4),
+        lambda x: kernels.group_norm(x, 2),
+        lambda x: kernels.batch_norm(x, None, None, training=True),
+        lambda x: kernels.max_pool1d(x, 2),
+        lambda x: kernels.adaptive_avg_pool2d(x, 2),
+        lambda x: kernels.conv2d(x, ones(2, 2, 3, 3)),
+        lambda x: kernels.conv2d(ones(1, 2, 8, 8), x),
+        lambda x: kernels.causal_conv1d(x, ones(2, 3)),
+        lambda x: kernels.attention(x, ones(1, 2, 4, 8), ones(1, 2, 4, 8)),
+        lambda x: kernels.attention(ones(1, 2, 4, 8), ones(1, 2, 4, 8), x),
+        lambda x: kernels.matmul(ones(2, 4), x),
+        lambda x: kernels.linear(ones(2, 4), x),
+        lambda x: kernels.cross_entropy(x, torch.tensor([1])),
+        lambda x: kernels.cross_entropy(ones(1, 4), x),
+        lambda x: kernels.embedding(torch.tensor([1]), x),
+    ],
+)
+def test_what_is_no_array_is_refused_by_name(call, wrong):
+    with pytest.raises(TypeError, match=NO_ARRAY):
+        call(wrong)
+
+
+def test_a_dimension_is_an_integer():
+    for dim in (1.0, "a", None):
+        with pytest.raises(TypeError, match=r"`dim` is .*; an integer is needed"):
+            kernels.softmax(ones(2, 3), dim)
+    assert kernels.softmax(ones(2, 3), np.int64(0)).shape == (2, 3)
+
+
+def test_sizes_of_windows_are_integers():
+    for size in (1.5, "a", None, [1, 2, 3]):
+        with pytest.raises(ValueError, match="an integer, or 2 of them, of at least 1 is needed"):
+            kernels.max_pool2d(ones(1, 1, 4, 4), size)
+    with pytest.raises(ValueError, match="an integer of at least 0 is needed"):
+        kernels.adaptive_avg_pool1d(ones(1, 4), [1, 2])
+
+
+def test_tensors_and_arrays_of_numpy_do_not_mix():
+    with pytest.raises(TypeError, match="a tensor of PyTorch, and `other` an array of NumPy; all"):
+        kernels.matmul(ones(2, 3), np.ones((3, 2), np.float32))
+
+
+def test_a_sparsity_is_where_the_blocks_are():
+    sparsity = kernels.BlockSparsity(np.ones((2, 2), bool), 16)
+    with pytest.raises(TypeError, match=r"`sparsity` an array of NumPy.*torch\.from_numpy"):
+        kernels.sdd_matmul(ones(1, 1, 32, 8), ones(1, 1, 8, 32), sparsity)
+    with pytest.raises(TypeError, match="`sparsity` is a str; a BlockSparsity is needed"):
+        kernels.sdd_matmul(ones(1, 1, 32, 8), ones(1, 1, 8, 32), "all")
+
+
+def test_tensors_without_elements_tell_shapes():
+    x = torch.empty(2, 4, 6, device="meta")
+    assert kernels.matmul(x, x.mT).shape == (2, 4, 4)
+    assert kernels.softmax(kernels.gelu(x)).device.type == "meta"
+    y = kernels.layer_norm(x.requires_grad_(), 6)
+    y.sum().backward()
+    assert x.grad.shape == (2, 4, 6)
