@@ -142,5 +142,5 @@ def test_arguments_that_cannot_be():
         kernels.rms_norm(x, 3, torch.zeros(2))
     with pytest.raises(TypeError, match="`residual` is of float64, and `x` of float32"):
         kernels.add_rms_norm(x, x.double(), 3)
-    with pytest.raises(TypeError, match="`x` is a Tensor, and `weight` a ndarray"):
+    with pytest.raises(TypeError, match="`x` is a tensor of PyTorch, and `weight` an array"):
         kernels.layer_norm(x, 3, np.zeros(3))

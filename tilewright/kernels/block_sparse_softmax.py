@@ -115,7 +115,7 @@ def block_sparse_softmax_kernel(
         if CAUSAL:
             at = (tl.load(column_ptr + block) * SIZE + column)[None, :]
             x = tl.where(at <= place, x, -float("inf"))
-        before, highest = highest, finite_highest(x, highest)
+        before, highest = highest, finite_highest(x, highest, ROWS)
         total = total * tl.exp(before - highest) + tl.sum(tl.exp(x - highest[:, None]), axis=1)
     for block in range(first, end):
         start = (batch + block) * SIZE * SIZE
@@ -158,7 +158,7 @@ def block_sparse_softmax_backward_kernel(
 
 def _grid(values: Any, shape: list[int]) -> tuple[tuple[int, int, int], dict[str, int]]:
     heads, rows, _, _, size = shape
-    most = min(size, max(2048 // size, 1))
+    most = min(size, max(2048 // size, 2))  # a single row would be no tile
     return (size // most, heads * rows, values.shape[0]), {"SIZE": size, "ROWS": most}
 
 
