@@ -15,7 +15,8 @@ __all__ = ["Control"]
 
 RANGES = [
     "range({})", "range({})", "tl.range({})", "tl.range({}, num_stages={stages})",
-    "tl.range({}, loop_unroll_factor=2)",
+    "tl.range({}, loop_unroll_factor=2)", "tl.range({}, loop_unroll_factor=3, disable_licm=True)",
+    "tl.range({}, flatten=True)", "tl.range({}, warp_specialize=True)",
 ]  # fmt: skip
 
 
@@ -145,7 +146,11 @@ class Control(Products):
             extra = f" and ({self.condition()})" if self.chance(0.3) else ""
             is_endless = self.chance(0.4)
             test = f"({index} < {self.number(trips)}){extra}"
-            self.write("while True:" if is_endless else f"while {test}:")
+            if self.chance(0.2):
+                self.write(f"while tl.condition({test}, disable_licm=True):")
+                is_endless = False
+            else:
+                self.write("while True:" if is_endless else f"while {test}:")
             last = trips  # the body may count before it uses the index
             if is_endless:
                 self.write(f"    if not ({test}):\n{'    ' * (self.indent + 2)}break")

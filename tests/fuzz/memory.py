@@ -108,6 +108,8 @@ class Memory(Expressions):
             "num_stages": rng.randint(1, 5),
             "enable_fp_fusion": self.fuses,
         }
+        if self.chance(0.1):
+            self.options |= rng.choice([{"maxnreg": 64}, {"num_warps": 16}, {"num_ctas": 2}])
         self.shared: list[Array] = []
         self.outputs: list[Array] = []
         self.matrices: list[Array] = []

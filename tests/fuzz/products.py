@@ -15,7 +15,12 @@ from tilewright.ir.types import DTYPES
 
 __all__ = ["Products"]
 
-LOOPS = ["range({})", "tl.range({})", "tl.range({}, num_stages={stages})"]
+LOOPS = [
+    "range({})", "tl.range({})", "tl.range({}, num_stages={stages})",
+    "tl.range({}, num_stages={stages}, warp_specialize=True)", "tl.range({}, flatten=True)",
+    "tl.range({}, num_stages={stages}, disallow_acc_multi_buffer=True)",
+    "tl.range({}, loop_unroll_factor={stages})",
+]  # fmt: skip
 OPERANDS = ["fp16", "fp16", "bf16", "bf16", "fp32", "fp8e4nv", "fp8e5", "i8", "fp64"]
 SUMS = {"i8": "i32", "fp64": "fp64"}
 # With "digits" as data no element is larger, and none grows by what `_changed` writes.
