@@ -91,6 +91,21 @@ def test_nan_and_infinity(device):
     torch.testing.assert_close(kernels.relu(x), F.relu(x), equal_nan=True)
 
 
+def test_results_have_the_layout_of_the_input(device):
+    images = tensor((2, 3, 4, 5), device=device).to(memory_format=torch.channels_last)
+    turned = tensor((2, 3, 4), device=device).permute(2, 0, 1)
+    for x in (images, turned, turned[:, ::2], images[..., 1:]):
+        for function, reference in ((kernels.silu, F.silu), (kernels.relu, F.relu)):
+            y, expected = function(x), reference(x)
+            torch.testing.assert_close(y, expected)
+            assert y.stride() == expected.stride()
+            (dx,) = torch.autograd.grad(y, x, x.detach().contiguous())
+            torch.testing.assert_close(dx, torch.autograd.grad(expected, x, x.detach())[0])
+        gated = kernels.swiglu(x, x.detach().contiguous())
+        torch.testing.assert_close(gated, F.silu(x) * x)
+        assert gated.stride() == (F.silu(x) * x).stride()
+
+
 def test_numpy_arrays():
     x = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
     expected = F.gelu(torch.from_numpy(x)).numpy()

@@ -4,12 +4,13 @@ from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import empty, empty_like
+from tilewright.kernels.arrays import empty, empty_in_layout_of, empty_like
 from tilewright.kernels.checks import even_sized, floating, one_of, same_dtype, same_kind, shaped
 from tilewright.kernels.elementwise import (
     element_block,
     element_configs,
     grid,
+    in_memory_order,
     lines,
     place,
     row_stride,
@@ -168,7 +169,7 @@ def activation_kernel(
 
 def _allocate(x: Any, kind: str) -> Any:
     floating(x=x)
-    return empty_like(x)
+    return empty_in_layout_of(x)
 
 
 @operation("activation(Tensor x, str kind) -> Tensor", allocate=_allocate)
@@ -177,7 +178,7 @@ def _activation(out: Any, x: Any, kind: str) -> None:
 
 
 def _launch(out: Any, x: Any, dy: Any, kind: str) -> None:
-    x, dy = lines(x, dy)
+    x, dy = lines(*in_memory_order(out, x, dy))
     rows, columns = x.shape
     if rows * columns == 0:
         return
@@ -187,7 +188,7 @@ def _launch(out: Any, x: Any, dy: Any, kind: str) -> None:
 
 
 def _allocate_backward(dy: Any, x: Any, kind: str) -> Any:
-    return empty_like(x)
+    return empty_in_layout_of(x)
 
 
 @operation(
@@ -276,14 +277,14 @@ def _allocate_gated(gate: Any, up: Any, kind: str) -> Any:
     same_kind(gate=gate, up=up)
     same_dtype(gate=gate, up=up)
     shaped(tuple(gate.shape), up=up)
-    return empty_like(gate)
+    return empty_in_layout_of(gate)
 
 
 @operation(
     "gated_activation(Tensor gate, Tensor? up, str kind) -> Tensor", allocate=_allocate_gated
 )
 def _gated(y: Any, gate: Any, up: Any, kind: str) -> None:
-    gate, up = lines(*_halves(gate, up))
+    gate, up = lines(*in_memory_order(y, *_halves(gate, up)))
     rows, columns = gate.shape
     if rows * columns == 0:
         return

@@ -23,6 +23,7 @@ __all__ = [
     "dtype_name",
     "dtype_named",
     "empty",
+    "empty_in_layout_of",
     "empty_in_order_of",
     "empty_like",
     "expanded",
@@ -77,6 +78,11 @@ def empty(shape: tuple[int, ...], like: Any, dtype: str | None = None) -> Any:
 def empty_like(x: Any, dtype: str | None = None) -> Any:
     """Return a new contiguous array of the shape of `x`."""
     return empty(tuple(x.shape), x, dtype)
+
+
+def empty_in_layout_of(x: Any) -> Any:
+    """Return a new array of the shape of `x`, without gaps, with dimensions in the same order."""
+    return (torch if is_tensor(x) else np).empty_like(x)
 
 
 def empty_in_order_of(x: Any, shape: tuple[int, ...]) -> Any:

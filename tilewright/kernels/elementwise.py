@@ -10,9 +10,18 @@ from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, is_contiguous, on_cpu, strides
+from tilewright.kernels.arrays import contiguous, is_contiguous, is_tensor, on_cpu, strides
 
-__all__ = ["element_block", "element_configs", "grid", "is_nan", "lines", "place", "row_stride"]
+__all__ = [
+    "element_block",
+    "element_configs",
+    "grid",
+    "in_memory_order",
+    "is_nan",
+    "lines",
+    "place",
+    "row_stride",
+]
 
 element_configs = [
     tw.Config({"BLOCK": block}, num_warps=warps)
@@ -25,6 +34,17 @@ def element_block(arguments: dict[str, Any]) -> tw.Config:
     if any(on_cpu(x) for x in arguments.values() if hasattr(x, "shape")):
         return tw.Config({"BLOCK": max(16, min(16384, tw.next_power_of_2(arguments["columns"])))})
     return tw.Config({"BLOCK": 1024}, num_warps=4)
+
+
+def in_memory_order(out: Any, *arrays: Any) -> list[Any]:
+    """Return views of arrays, with the dimensions as those of `out` lie in memory; None stays."""
+    if is_contiguous(out):
+        return list(arrays)
+    steps = strides(out)
+    order = sorted(range(out.ndim), key=lambda dim: -steps[dim])
+    return [
+        x if x is None else x.permute(order) if is_tensor(x) else x.transpose(order) for x in arrays
+    ]
 
 
 def lines(*arrays: Any) -> list[Any]:
