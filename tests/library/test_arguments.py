@@ -68,6 +68,29 @@ def test_tensors_and_arrays_of_numpy_do_not_mix():
         kernels.matmul(ones(2, 3), np.ones((3, 2), np.float32))
 
 
+def test_wrong_arguments_of_attention_are_named():
+    q = ones(1, 2, 4, 8)
+    with pytest.raises(ValueError, match="`window` is 3; how many keys are seen before, and after"):
+        kernels.attention(q, q, q, window=3)
+    with pytest.raises(
+        ValueError, match=r"`attn_mask` has the shape \(3, 3\); one that broadcasts"
+    ):
+        kernels.attention(q, q, q, attn_mask=ones(3, 3))
+    with pytest.raises(
+        TypeError, match=r"`<lambda>` is called in a kernel: decorate it with `@til"
+    ):
+        kernels.attention(q, q, q, score_mod=lambda score, *_: score)
+    with pytest.raises(ValueError, match="`key` has 4 axes"):
+        kernels.varlen_attention(q[0], q, q, ones(2).int(), ones(2).int(), 4, 4)
+    with pytest.raises(ValueError, match="`key_cache` has 3 axes; 4 are needed"):
+        kernels.decode_attention(q[0], q[0], q[0], ones(2).int())
+
+
+def test_features_of_a_recurrent_layer_fit():
+    with pytest.raises(ValueError, match=r"`input` has 4 features, and `params\[0\]` is for 5"):
+        kernels.LSTM(5, 6)(ones(3, 2, 4))
+
+
 def test_a_sparsity_is_where_the_blocks_are():
     sparsity = kernels.BlockSparsity(np.ones((2, 2), bool), 16)
     with pytest.raises(TypeError, match=r"`sparsity` an array of NumPy.*torch\.from_numpy"):

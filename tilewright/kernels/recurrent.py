@@ -166,6 +166,10 @@ class _Layers:
         x = x.swapaxes(0, 1) if batch_first else x
         steps, batch, _ = x.shape
         hidden = params[1].shape[1]
+        if params[0].shape[1] != x.shape[2]:
+            raise ValueError(
+                f"`input` has {x.shape[2]} features, and `params[0]` is for {params[0].shape[1]}"
+            )
         self._check_weights(params, x.shape[2], hidden)
         shape = (self.count * self.directions, batch, hidden)
         if hx is None:

@@ -18,7 +18,7 @@ from tilewright.kernels.attention.modifications import function_named, name_of_f
 from tilewright.kernels.attention.operator import UNLIMITED, padded_width
 from tilewright.kernels.attention.places import Sizes
 from tilewright.kernels.attention.tiles import MULTIPROCESSORS
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.operation import operation
 
 __all__ = ["decode_attention", "paged_attention"]
@@ -157,7 +157,15 @@ def _decoded(
     softcap: float,
     functions: tuple[Any, Any, tuple[Any, ...]],
 ) -> Any:
+    array(query=query, key_cache=key_cache, value_cache=value_cache)
     floating(query=query, key_cache=key_cache, value_cache=value_cache)
+    for name, x, axes in (
+        ("query", query, (3, 4)),
+        ("key_cache", key_cache, (4,)),
+        ("value_cache", value_cache, (4,)),
+    ):
+        if x.ndim not in axes:
+            raise ValueError(f"`{name}` has {x.ndim} axes; {axes[-1]} are needed")
     tokens = query[:, None] if query.ndim == 3 else query
     sequences, _, heads, width = tokens.shape
     shaped((*key_cache.shape[:3], width), key_cache=key_cache)

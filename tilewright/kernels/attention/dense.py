@@ -77,7 +77,7 @@ def attention(
     query, key, value = under_autocast((query, key, value), "lower")
     same_kind(query=query, key=key, value=value, attn_mask=attn_mask, key_lengths=key_lengths)
     require_operands(query, key, value, enable_gqa)
-    left, right = window or (UNLIMITED, UNLIMITED)
+    left, right = _sides(window)
     *batch, heads, queries, _ = query.shape
     keys = key.shape[-2]
     extras = Extras(
@@ -98,6 +98,16 @@ def attention(
     )
     out, _ = attention_operation(*map(_four_axes, (query, key, value)), *extras)
     return out.reshape((*query.shape[:-1], value.shape[-1]))
+
+
+def _sides(window: Any) -> tuple[int, int]:
+    if window is None:
+        return UNLIMITED, UNLIMITED
+    if not isinstance(window, list | tuple) or len(window) != 2:
+        raise ValueError(
+            f"`window` is {window!r}; how many keys are seen before, and after, is needed"
+        )
+    return window[0], window[1]
 
 
 def require_operands(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
@@ -147,6 +157,12 @@ def _bias(mask: Any, shape: tuple[int, ...]) -> Any:
         return None
     if dtype_name(mask) != "bool":
         floating(attn_mask=mask)
+    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
+    if mask.ndim > len(shape) or any(have not in (1, want) for have, want in sizes):
+        raise ValueError(
+            f"`attn_mask` has the shape {tuple(mask.shape)}; one that broadcasts to {shape} is"
+            " needed"
+        )
     wide = mask.expand(shape) if is_tensor(mask) else np.broadcast_to(mask, shape)
     return _four_axes(wide)
 

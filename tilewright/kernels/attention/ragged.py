@@ -75,7 +75,7 @@ def varlen_attention(
     """
     query, key, value = under_autocast((query, key, value), "lower")
     same_kind(query=query, key=key, value=value, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
-    q, k, v = (_one_batch(x) for x in (query, key, value))
+    q, k, v = _one_batch("query", query), _one_batch("key", key), _one_batch("value", value)
     require_operands(q, k, v, True)
     left, right = window or (UNLIMITED, UNLIMITED)
     sequences = cu_seq_q.shape[0] - 1
@@ -100,10 +100,10 @@ def varlen_attention(
     return out[0].swapaxes(0, 1)
 
 
-def _one_batch(x: Any) -> Any:
+def _one_batch(name: str, x: Any) -> Any:
     """Return (rows, heads, width) as (1, heads, rows, width)."""
     if x.ndim != 3:
-        raise ValueError(f"an operand has {x.ndim} axes; (rows, heads, width) is needed")
+        raise ValueError(f"`{name}` has {x.ndim} axes; (rows, heads, width) is needed")
     return x[None].swapaxes(1, 2)
 
 
