@@ -217,6 +217,9 @@ def test_histogram():
     assert array(tl.histogram(x, 4, mask=x != 2)).tolist() == [1, 1, 0, 0]
     with pytest.raises(CompileError, match="expected integers"):
         tl.histogram(tile([1.0], "fp32"), 4)
+    for bins, message in ((0, "must be positive"), (2**21, "has 2097152 elements, the limit is")):
+        with pytest.raises(CompileError, match=message):
+            tl.histogram(x, bins)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])

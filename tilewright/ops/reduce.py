@@ -17,6 +17,7 @@ from tilewright.ir.types import DTYPES, DType, TileType
 from tilewright.ops.machine import Machine
 from tilewright.ops.mapping import on_elements
 from tilewright.ops.numerics import Array, widen
+from tilewright.ops.shape import check_shape
 
 __all__ = ["Histogram", "Reduce", "Scan", "Sort"]
 
@@ -140,6 +141,7 @@ class Histogram(Op):
             f"histogram: expected a 1-d tile of integers, got {self.x.type}",
         )
         require(self.num_bins > 0, f"histogram: num_bins must be positive, got {self.num_bins}")
+        check_shape("histogram", (self.num_bins,))
         if self.mask is not None:
             require(
                 self.mask.type == TileType(DTYPES["i1"], self.x.shape),
