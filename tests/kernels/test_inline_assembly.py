@@ -348,3 +348,18 @@ def test_a_dollar_sign_may_be_written(launch):
     text = "// a comment of $$7\n mov.b32 $0, $1;"
     launch(one, (1,), x, out, N=8, ASM=text, CONSTRAINTS="=f,f", PACK=1)
     assert out.tolist() == x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        ("=f,~{memory},f", "results come first, then arguments, then what is changed"),
+        ("f,=f", "results come first"),
+        ("=f,f,~{", "what is changed is not named"),
+    ],
+)
+def test_constraints_in_another_order(launch, constraints, message):
+    x, out = np.zeros((2, 8), np.float32)
+    constants = {"N": 8, "ASM": "mov.b32 $0, $1;", "CONSTRAINTS": constraints, "PACK": 1}
+    with pytest.raises(CompileError, match=message):
+        launch(one, (1,), x, out, **constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ __all__ = ["Registers", "Signature", "read_constraints"]
 # Of a constraint: the bits of the register. PTX has none of 8.
 _BITS = {"h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
 _WORD_BITS = 32
+_CHANGED = re.compile(r"~\{\w+\}")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,13 @@ def read_constraints(signature: Signature) -> tuple[list[Registers], list[Regist
     """Return the registers of each result and each argument."""
     constraints = [c.strip() for c in signature.constraints.split(",") if c.strip()]
     written = [c.lstrip("=&") for c in constraints if c.startswith("=")]
+    changed = [c for c in constraints if c.startswith("~")]
     read = [c for c in constraints if not c.startswith(("=", "~"))]
+    first, last = len(written), len(constraints) - len(changed)
+    if not all(c.startswith("=") for c in constraints[:first]) or constraints[last:] != changed:
+        raise _mismatch(signature, "results come first, then arguments, then what is changed")
+    if not all(_CHANGED.fullmatch(c) for c in changed):
+        raise _mismatch(signature, "what is changed is not named as ~{memory}")
     if any(c not in _BITS for c in written):
         raise _mismatch(signature, f"results lie in registers {', '.join(_BITS)}")
     # A digit stands for the register of an output.
