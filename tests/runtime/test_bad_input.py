@@ -684,7 +684,12 @@ def test_a_kernel_that_is_too_long(launch, monkeypatch):
     if launch.is_eager:
         pytest.skip("there one statement follows the other")
     monkeypatch.setattr("tilewright.runtime.build._DEEPEST", 0)
-    error = said(launch, long_kernel(301), np.zeros(8, np.float32))
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)  # Python's own: other packages raise it
+    try:
+        error = said(launch, long_kernel(301), np.zeros(8, np.float32))
+    finally:
+        sys.setrecursionlimit(before)
     assert isinstance(error, CompileError)
     assert "`long` is too long" in error.message
     assert "loop" in error.hint
