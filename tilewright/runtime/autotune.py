@@ -180,22 +180,21 @@ class Autotuner(DecoratedKernel):
                 f"autotune of {self.base_fn.name}: the key is not hashable: {key}",
                 hint="name parameters that are numbers, texts or types in `key=`",
             ) from None
-        if config is None:
-            with self._lock:
-                if self.default is not None and not (_tuning.get() or env.tune()):
-                    return self._stored_or_default(call, key)
-                config = self.cache.get(key) or self._tuned(call, key)
-                self.cache[key] = config
+        if config is not None:
+            return config
+        if self.default is not None and not (_tuning.get() or env.tune()):
+            return self._untuned.get(key) or self._stored_or_default(call, key)
+        with self._lock:
+            config = self.cache.get(key) or self._tuned(call, key)
+            self.cache[key] = config
         return config
 
     def _stored_or_default(self, call: Call, key: tuple[Any, ...]) -> Config:
         """Return what an earlier tuning found, or the default: nothing is tried."""
-        config = self._untuned.get(key)
-        if config is None:
-            self._refuse_conflicts(call)
+        self._refuse_conflicts(call)
+        with self._lock:
             stored = self._trials(call, key).best_stored(self._pruned(call))
-            config = stored or self._untried(call)[0]
-            self._untuned[key] = config
+            config = self._untuned[key] = stored or self._untried(call)[0]
         return config
 
     def _trials(self, call: Call, key: tuple[Any, ...] | None) -> Trials:
