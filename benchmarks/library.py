@@ -56,7 +56,7 @@ def main() -> None:
     if arguments.device == "cpu":
         keep_freed_memory()
     deadline = time.monotonic() + arguments.budget
-    copy_gbps = copy_rate(arguments.device, arguments.seconds)
+    copy_gbps = copy_rate(arguments.device)
     print(f"copy: {copy_gbps:.0f} GB/s", file=sys.stderr, flush=True)
     results: list[dict[str, Any]] = []
     for row in rows:
@@ -112,7 +112,7 @@ def measure(row: LibraryRow, arguments: argparse.Namespace, copy_gbps: float) ->
                 sides[name] = run
         except Exception as error:  # noqa: BLE001 - the other sides and rows go on
             failures[name] = f"{type(error).__name__}: {error}"
-    errors = differences(outputs, row.tolerance)
+    errors = differences(outputs)
     for name, error in errors.items():
         if error > row.tolerance:
             failures[name] = f"wrong by {error:.2g}"
@@ -124,7 +124,7 @@ def measure(row: LibraryRow, arguments: argparse.Namespace, copy_gbps: float) ->
     return result | {"ms": milliseconds, "rates": rates, "errors": errors, "failures": failures}
 
 
-def differences(outputs: dict[str, Any], tolerance: float) -> dict[str, float]:
+def differences(outputs: dict[str, Any]) -> dict[str, float]:
     """How far each side is from the reference: the side "exact", else eager PyTorch."""
     right = outputs.get("exact", outputs.get(EAGER, outputs.get(LIBRARY)))
     if right is None:
@@ -166,7 +166,7 @@ def cpu_times(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
     return [statistics.median(own) for own in taken]
 
 
-def copy_rate(device: str, seconds: float) -> float:
+def copy_rate(device: str) -> float:
     """GB/s, read and written, of a copy by PyTorch."""
     count = COPIED_BYTES[device] // 4
     x = torch.randn(count, device=device)

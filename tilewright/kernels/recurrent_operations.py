@@ -147,7 +147,7 @@ def lstm_layer(
     steps, batch, hidden, directions = _sizes(gates, weight)
     _put_first(states, h)
     _put_first(cells, c)
-    if y.size if not is_tensor(y) else y.numel():
+    if math.prod(y.shape):
         way = division(gates, batch, hidden, directions, 4, hidden)
         lstm_kernel[way.grid](
             contiguous(gates),
@@ -291,7 +291,7 @@ def gru_layer(
     y, last_h, states, kept = outputs
     steps, batch, hidden, directions = _sizes(gates, weight)
     _put_first(states, h)
-    if y.size if not is_tensor(y) else y.numel():
+    if math.prod(y.shape):
         way = division(gates, batch, hidden, directions, 3, hidden)
         gru_kernel[way.grid](
             contiguous(gates),
