@@ -45,8 +45,7 @@ def max_pool1d(
     array([[4., 3.]])
     """
     windows = Windows(1, kernel_size, stride, padding, dilation, ceil_mode)
-    y, index = pooled(x, windows, True, True, 0)
-    return (y, converted(index, "int64")) if return_indices else y
+    return _asked_for(pooled(x, windows, True, True, 0), return_indices)
 
 
 def max_pool2d(
@@ -78,8 +77,7 @@ def max_pool2d(
             [13., 15.]]])
     """
     windows = Windows(2, kernel_size, stride, padding, dilation, ceil_mode)
-    y, index = pooled(x, windows, True, True, 0)
-    return (y, converted(index, "int64")) if return_indices else y
+    return _asked_for(pooled(x, windows, True, True, 0), return_indices)
 
 
 def avg_pool1d(
@@ -160,8 +158,7 @@ def adaptive_max_pool1d(x: Any, output_size: Any, return_indices: bool = False) 
     >>> adaptive_max_pool1d(np.array([[1.0, 4.0, 2.0, 3.0]]), 2)
     array([[4., 3.]])
     """
-    y, index = adaptive(x, output_size, 1, True)
-    return (y, converted(index, "int64")) if return_indices else y
+    return _asked_for(adaptive(x, output_size, 1, True), return_indices)
 
 
 def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
@@ -182,8 +179,7 @@ def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) 
     array([[[ 5.,  7.],
             [13., 15.]]])
     """
-    y, index = adaptive(x, output_size, 2, True)
-    return (y, converted(index, "int64")) if return_indices else y
+    return _asked_for(adaptive(x, output_size, 2, True), return_indices)
 
 
 def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
@@ -223,3 +219,8 @@ def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
             [10.5, 12.5]]])
     """
     return adaptive(x, output_size, 2, False)[0]
+
+
+def _asked_for(results: tuple[Any, Any], return_indices: bool) -> Any:
+    y, index = results
+    return (y, converted(index, "int64")) if return_indices else y
