@@ -276,6 +276,27 @@ def test_reductions_and_swaps():
     assert pair.tolist() == [64, 128]
 
 
+def test_sums_in_global_memory_have_no_subnormal_numbers():
+    body = """
+  .shared .align 4 .b8 total[4];
+  mov.b32 %r0, total;
+  mov.b32 %r5, 0x00000009;
+  st.shared.b32 [%r0], %r5;
+  red.shared.add.f32 [%r0], 0f00000000;
+  ld.shared.b32 %r1, [%r0];
+  st.global.b32 [%p0], %r1;
+  st.global.b32 [%p0+4], %r5;
+  red.global.add.f32 [%p0+4], 0f00000000;
+  mov.b32 %r6, 0x80000001;
+  st.global.b32 [%p0+8], %r6;
+  atom.global.add.f32 %r2, [%p0+8], 0f80000000;
+  st.global.b32 [%p0+12], %r2;
+"""
+    out = np.zeros(4, np.uint32)
+    launch(kernel(body, 1), [out], threads=1)
+    assert out.tolist() == [9, 0, 0x80000000, 0x80000001]
+
+
 def test_atomics_in_shared_memory_are_of_one_block():
     body = """
   .shared .align 4 .b8 counter[4];

@@ -101,6 +101,7 @@ class Memory(Expressions):
         self.grid = rng.choice([(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 2, 2)])
         self.programs = int(np.prod(self.grid))
         self.sizes = self._choose_sizes()
+        self.has_special = self.flushes = False
         self.inputs = [self._array("x", rng.choice(INPUT_TYPES)) for _ in range(rng.randint(1, 3))]
         self.private = [self._array("y", rng.choice(INPUT_TYPES)) for _ in range(rng.randint(1, 2))]
         self.options = {
@@ -127,7 +128,9 @@ class Memory(Expressions):
             else ["whole", "small", "random"]
         )
         self.count += 1
-        return Array(f"{prefix}{self.count}", dtype, data or self.rng.choice(kinds))
+        data = data or self.rng.choice(kinds[:-1] if self.flushes and dtype[0] == "f" else kinds)
+        self.has_special = self.has_special or data == "special"
+        return Array(f"{prefix}{self.count}", dtype, data)
 
     # ---- text
 
@@ -386,7 +389,9 @@ class Memory(Expressions):
             return
         array = self.rng.choice(arrays)
         dtype, shape = DTYPES[array.dtype], tile.shape if self.chance(0.5) else self.shape()
-        kinds = ["add", "max", "min", "xchg"] + ["and", "or", "xor"] * dtype.is_int()
+        kinds = ["max", "min", "xchg"] + ["and", "or", "xor"] * dtype.is_int()
+        # GPUs add subnormal fp32 numbers as zeros.
+        kinds += ["add"] * (array.dtype != "fp32" or not self.has_special)
         # Which bits a NaN has is left open.
         kinds += ["cas"] * (dtype.is_int() or not self.portable)
         kind, value = self.rng.choice(kinds), self.filled(tile, shape, dtype)
@@ -405,6 +410,7 @@ class Memory(Expressions):
         else:
             suffix = f", mask={mask}" if mask else ""
             text = f"tl.atomic_{kind}({pointer}, {value.text}{suffix}{self._hint(_ORDERS)})"
+            self.flushes = self.flushes or (kind == "add" and array.dtype == "fp32")
         self.bind(self.loaded(text, dtype, shape, None))
 
     def approximate(self) -> None:

@@ -122,7 +122,10 @@ def _endless(module: ast.Module, rng: random.Random) -> None:
         return
     loop = found[0][found[1]]
     assert isinstance(loop, ast.While)
-    leave = ast.If(ast.UnaryOp(ast.Not(), loop.test), [ast.Break()], [])
+    test = loop.test
+    if isinstance(test, ast.Call) and ast.unparse(test.func) == "tl.condition":
+        test = test.args[0]
+    leave = ast.If(ast.UnaryOp(ast.Not(), test), [ast.Break()], [])
     loop.test, loop.body = ast.Constant(True), [leave, *loop.body]
 
 

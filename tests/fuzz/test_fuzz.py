@@ -155,7 +155,7 @@ def kernel(y1, n, m, COUNT: tl.constexpr):
     a = tl.arange(0, 8) + pid
     for i in range(m, n, 2):
         a = a * i + tl.sum(a, 0)
-    while n < COUNT:
+    while tl.condition(n < COUNT, disable_licm=True):
         n = n + 1
         a ^= n
     if n > 3:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.emulator.binding import Binder, Value, numpy_type, opcode
-from tilewright.emulator.floats import Array, add_to_odd, decode, encode
+from tilewright.emulator.floats import Array, add_to_odd, decode, encode, flush
 from tilewright.emulator.groups import Group, Step
 from tilewright.emulator.instructions.floating import maximum, minimum
 from tilewright.emulator.instructions.memory import as_items, space_of
@@ -46,11 +46,18 @@ def _narrow(operation: str, lane: str) -> Callable[[Array, Array], Array]:
     return combined
 
 
-def combine(operation: str, type: str) -> Callable[[Array, Array], Array]:
+def _flushed_sum(old: Array, new: Array) -> Array:
+    """Add float32 numbers as global memory does: subnormal ones, also the sum, are zeros."""
+    return flush(flush(old) + flush(new))
+
+
+def combine(operation: str, type: str, space: str = "global") -> Callable[[Array, Array], Array]:
     """Return the function of the old value and the operand (arrays of the type's NumPy type)."""
     lane = type.removesuffix("x2")
     if lane in {"f16", "bf16"} and operation in {"add", "min", "max"}:
         return _narrow(operation, lane)
+    if (operation, type) == ("add", "f32") and space != "shared":
+        return _flushed_sum
     table: dict[str, Any] = {
         "and": np.bitwise_and,
         "or": np.bitwise_or,
@@ -99,7 +106,7 @@ def _step(
     space, dtype = space_of(instruction), numpy_type(type)
     lane = np.dtype(np.uint16) if type in {"f16x2", "bf16x2", "f16", "bf16"} else dtype
     total = dtype.itemsize * len(values)
-    function = None if operation == "cas" else combine(operation, type)
+    function = None if operation == "cas" else combine(operation, type, space)
 
     def rows(operands: list[Value], lanes: Array) -> Array:
         packed = np.empty((lanes.size, len(operands)), dtype)
