@@ -87,7 +87,10 @@ class Config(ctypes.Structure):
 
 @dataclass
 class Launch:
-    """What one launch was given; `arguments` are the bytes of each parameter."""
+    """What one launch was given; `arguments` are the bytes of each parameter.
+
+    `packed` is all of them as they lay in memory, where the launch gave them so.
+    """
 
     symbol: str
     grid: tuple[int, ...]
@@ -97,6 +100,7 @@ class Launch:
     attributes: list[tuple[int, int]]
     arguments: list[bytes]
     context: int
+    packed: bytes | None = field(default=None, compare=False)
 
 
 @dataclass
@@ -324,13 +328,36 @@ class FakeDriver:
         *sizes, shared_bytes, stream, places, extra = config_and_parameters
         grid, block = (c_uint * 3)(*sizes[:3]), (c_uint * 3)(*sizes[3:])
         config = Config(grid, block, shared_bytes, stream)
-        self._cuLaunchKernelEx(ctypes.addressof(config), function, places, extra)
+        return self._cuLaunchKernelEx(ctypes.addressof(config), function, places, extra)
+
+    @staticmethod
+    def _places(parameters, places, extra):
+        """Where a launch has its parameters, each by its address or packed; None for an error."""
+        if not parameters:
+            return []
+        if not extra:
+            return list((c_void_p * len(parameters)).from_address(places))
+        first, start, second, size, end = (c_uint64 * 5).from_address(extra)
+        last = parameters[-1]
+        is_right = (first, second, end) == (1, 2, 0) and not places and start % 64 == 0
+        if not is_right or c_size_t.from_address(size).value != last.offset + last.size_bytes:
+            return None
+        return [start + parameter.offset for parameter in parameters]
+
+    @staticmethod
+    def _packed(extra):
+        if not extra:
+            return None
+        _, start, _, size = (c_uint64 * 4).from_address(extra)
+        return ctypes.string_at(start, c_size_t.from_address(size).value)
 
     def _cuLaunchKernelEx(self, config, function, places, extra):
         given = Config.from_address(config)
         module, symbol = self.functions[function]
         kernel = self.modules[module].module.kernels[symbol]
-        slots = (c_void_p * len(kernel.parameters)).from_address(places)
+        slots = self._places(kernel.parameters, places, extra)
+        if slots is None:
+            return INVALID_VALUE
         arguments = [
             ctypes.string_at(slot, parameter.size_bytes)
             for slot, parameter in zip(slots, kernel.parameters, strict=True)
@@ -343,7 +370,7 @@ class FakeDriver:
         ]
         launch = Launch(
             symbol, tuple(given.grid), tuple(given.block), given.shared_bytes, given.stream or 0,
-            attributes, arguments, self.context,
+            attributes, arguments, self.context, self._packed(extra),
         )  # fmt: skip
         self.launches.append(launch)
         self.clock += self.milliseconds_of.get(launch.block[0], self.milliseconds)
@@ -353,6 +380,7 @@ class FakeDriver:
                 symbol, launch.grid, launch.block, arguments,
                 shared_bytes=launch.shared_bytes, buffers=buffers,
             )  # fmt: skip
+        return 0
 
 
 class _DLTensor(ctypes.Structure):

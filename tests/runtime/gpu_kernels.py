@@ -26,3 +26,19 @@ def make_scalars():
             tl.store(out_ptr + 1, 1.0)
 
     return scalars
+
+
+# Values for `make_many()`, whose sum is exact.
+MANY = (-3, 70_000, -300, 2**40, True, 0.25, 0.5, 200, 5, -(2**40), 7, 40_000, 2**32 - 1)
+
+
+def make_many():
+    @tw.jit
+    def many(
+        out_ptr, a: tl.int8, b, c: tl.int16, d, e: tl.int1, f: tl.float64, g, h: tl.uint8,
+        i, j: tl.int64, k, m: tl.uint16, n: tl.uint32, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        whole = a + b + c + d + e + h + i + j + k + m + n
+        tl.store(out_ptr + tl.arange(0, BLOCK), whole.to(tl.float64) + f + g)
+
+    return many

@@ -16,7 +16,7 @@ from examples.attention import attention_kernel
 from examples.elementwise import add_kernel
 from examples.matmul import matmul_kernel
 from examples.rows import layer_norm_kernel, softmax_kernel
-from tests.runtime.gpu_kernels import make_add
+from tests.runtime.gpu_kernels import MANY, make_add, make_many
 from tilewright.errors import LaunchError
 from tilewright.runtime import cuda, gpu_build
 from tilewright.runtime.benchmark import do_bench
@@ -53,6 +53,14 @@ def test_softmax(columns, num_warps):
     block = 1 << (columns - 1).bit_length()
     softmax_kernel[33,](x, out, columns, columns, columns, BLOCK=block, num_warps=num_warps)
     torch.testing.assert_close(out, torch.softmax(x, 1))
+
+
+def test_numbers_of_every_type():
+    many = make_many()
+    for _ in range(3):
+        out = torch.zeros(16, device="cuda")
+        many[1,](out, *MANY, BLOCK=16)
+        assert out.tolist() == [np.float32(sum(MANY))] * 16
 
 
 def test_layer_norm():

@@ -11,7 +11,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.codegen.nvidia.tensor_map import MOST_FACTORS, Extent, Parameter, Product, TensorMap
+from tilewright.codegen.nvidia.tensor_map import (
+    MAP_ALIGNMENT,
+    MAP_BYTES,
+    MOST_FACTORS,
+    Extent,
+    Parameter,
+    Product,
+    TensorMap,
+)
 from tilewright.ir.types import DTYPES
 from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
 from tilewright.runtime import dlpack, history
@@ -28,6 +36,7 @@ from tilewright.runtime.launcher_shared import (
     declining_launcher,
     first_entry,
     python_layout_is_known,
+    slot_sizes,
 )
 from tilewright.runtime.launcher_table import KeptMaps, MapField, Table
 from tilewright.runtime.tensor_maps import L2_PROMOTION, element_number, swizzle_number
@@ -79,7 +88,7 @@ def bind_gpu_launcher(
     if not python_layout_is_known():
         return declining_launcher
     gpu, maps = function.module.gpu, _Maps(tensor_maps)
-    offsets = struct.pack(f"<{len(passed)}Q", *(8 * number for number in passed))
+    packed = _Packed(parameters, passed, len(tensor_maps))
     head = (
         function.address,
         gpu.context,
@@ -91,8 +100,10 @@ def bind_gpu_launcher(
         function.number,
         maps.address,
         len(tensor_maps),
-        contents(offsets),
+        packed.address,
         len(passed),
+        packed.size_bytes,
+        packed.maps_offset,
     )
     program = Program(parameters, _array_words)
     return bind_program(
@@ -101,7 +112,7 @@ def bind_gpu_launcher(
         head,
         program,
         on_error,
-        owner=(function, attributes, maps, offsets),
+        owner=(function, attributes, maps, packed),
     )
 
 
@@ -109,18 +120,37 @@ def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
     return dlpack.dtype_word(parameter.dtype_name), 8 * first_entry(parameter.dtype_name)
 
 
+class _Packed:
+    """Where the parameters of a kernel lie when they are packed: each at a multiple of its size.
+
+    Tensor maps follow them, as the kernel declares them.
+    """
+
+    def __init__(
+        self, parameters: Sequence[LaunchParameter], passed: Sequence[int], map_count: int
+    ) -> None:
+        sizes, words, end = slot_sizes(parameters), [], 0
+        for number in passed:
+            start = end + -end % sizes[number]
+            words += [8 * number, start]
+            end = start + sizes[number]
+        self._words = struct.pack(f"<{len(words)}I", *words)
+        self.address = contents(self._words)
+        self.maps_offset = end + -end % MAP_ALIGNMENT
+        self.size_bytes = self.maps_offset + map_count * MAP_BYTES if map_count else end
+
+
 class _Maps:
     """What the tensor maps of a kernel are made of, and room for those that were made."""
 
     _HEAD = struct.Struct("<Q5I4x5I4x5I4x")
     _TERM = struct.Struct("<4i2Q")
-    _ALIGNMENT = 64
 
     def __init__(self, maps: Sequence[TensorMap]) -> None:
         size = len(maps) * KeptMaps.MAP_BYTES
-        self._memory = (ctypes.c_char * (size + self._ALIGNMENT))()
+        self._memory = (ctypes.c_char * (size + MAP_ALIGNMENT))()
         start = ctypes.addressof(self._memory)
-        self.address = start + -start % self._ALIGNMENT
+        self.address = start + -start % MAP_ALIGNMENT
         for number, tensor_map in enumerate(maps):
             data = self._described(tensor_map)
             ctypes.memmove(self.address + number * KeptMaps.MAP_BYTES, data, len(data))

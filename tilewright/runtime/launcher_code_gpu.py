@@ -6,11 +6,12 @@ number), its dtype at 20, and an offset in bytes at 40. Those also say what the 
 device is.
 
 The launch is one call of the driver: `cuLaunchKernel(function, grid, block, shared memory, stream,
-parameters, null)` or, where it has attributes, `cuLaunchKernelEx(config, function, parameters,
-null)`. A `CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared memory at
-24, the stream at 32, attributes at 40 and their number at 48. `parameters` are the addresses of
-those slots that the kernel takes; on a little-endian machine that is where narrower values lie too.
-Those of the tensor maps follow.
+null, parameters)` or, where it has attributes, `cuLaunchKernelEx(config, function, null,
+parameters)`. A `CUlaunchConfig` has the sizes of the grid at 0, those of a block at 12, shared
+memory at 24, the stream at 32, attributes at 40 and their number at 48. `parameters` say where all
+of them lie, packed as the kernel finds them: the driver takes longer for the address of each. What
+the kernel takes is copied there from the slots, and tensor maps are made there. On a little-endian
+machine a narrow value begins where its slot does; what follows it there is overwritten by the next.
 If the thread's current context is another one, it gets it back after the launch: PyTorch takes its
 current device from there.
 """
@@ -33,6 +34,8 @@ _ENTRY = """
   %stream.found = alloca ptr
   %context.found = alloca ptr
   %config = alloca [56 x i8], align 8
+  %packing = alloca [5 x i64], align 8
+  %packing.bytes = alloca i64
 """
 
 _ARRAY = """
@@ -124,9 +127,31 @@ stream:
   %stream.status = call i32 %current.stream(i32 %kind.of.device, i32 %number.of.device,
                                             ptr %stream.found)
   %is.stream = icmp eq i32 %stream.status, 0
-  br i1 %is.stream, label %maps, label %forget
+  br i1 %is.stream, label %pack, label %forget
+pack:
+  %packed.bytes = load i64, %program at $H_PACKED_BYTES
+  ; The last of them is stored as 8 bytes, too.
+  %packed.room = add i64 %packed.bytes, 8
+  %packed.parameters = alloca i8, i64 %packed.room, align 64
+  %taken = load ptr, %program at $H_PASSED
+  %taken.count = load i64, %program at $H_PASSED_COUNT
+  br label %take.next
+take.next:
+  %i = phi i64 [ 0, %pack ], [ %i.next, %take.slot ]
+  %is.more = icmp ult i64 %i, %taken.count
+  br i1 %is.more, label %take.slot, label %maps
+take.slot:
+  %taken.place = getelementptr i64, ptr %taken, i64 %i
+  %slot.offset = load i32, %taken.place at 0
+  %packed.offset = load i32, %taken.place at 4
+  %taken.slot = getelementptr i8, ptr %block, i32 %slot.offset
+  %taken.value = load i64, ptr %taken.slot
+  %packed.place = getelementptr i8, ptr %packed.parameters, i32 %packed.offset
+  store i64 %taken.value, ptr %packed.place, align 1
+  %i.next = add i64 %i, 1
+  br label %take.next
 $MAKE_MAPS
-parameters:
+note:
   ; A counter, then the numbers of the last kernels.
   %history.of.launches = load ptr, @tilewright_table at $T_HISTORY
   %launches = load i64, ptr %history.of.launches
@@ -138,37 +163,20 @@ parameters:
   %kernel.number = load i64, %program at $H_NUMBER
   store i64 %kernel.number, ptr %history.place
 
-  %taken = load ptr, %program at $H_PASSED
-  %taken.count = load i64, %program at $H_PASSED_COUNT
-  %parameter.count = add i64 %taken.count, %map.count
-  %places = alloca ptr, i64 %parameter.count
-  br label %point
-point:
-  %i = phi i64 [ 0, %parameters ], [ %i.next, %point.slot ]
-  %is.more = icmp ult i64 %i, %taken.count
-  br i1 %is.more, label %point.slot, label %point.maps
-point.slot:
-  %taken.place = getelementptr i64, ptr %taken, i64 %i
-  %taken.offset = load i64, ptr %taken.place
-  %parameter.slot = getelementptr i8, ptr %block, i64 %taken.offset
-  %parameter.place = getelementptr ptr, ptr %places, i64 %i
-  store ptr %parameter.slot, ptr %parameter.place
-  %i.next = add i64 %i, 1
-  br label %point
-point.maps:
-  %k = phi i64 [ 0, %point ], [ %k.next, %point.map ]
-  %is.map = icmp ult i64 %k, %map.count
-  br i1 %is.map, label %point.map, label %configure
-point.map:
-  %map.words.before = shl i64 %k, 4
-  %map.made.here = getelementptr i64, ptr %made.maps, i64 %map.words.before
-  %map.parameter = add i64 %taken.count, %k
-  %map.parameter.place = getelementptr ptr, ptr %places, i64 %map.parameter
-  store ptr %map.made.here, ptr %map.parameter.place
-  %k.next = add i64 %k, 1
-  br label %point.maps
+  ; CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE and _END; null where there are no parameters.
+  %packing.words = getelementptr i64, ptr %packing, i64 1
+  %packing.size.key = getelementptr i64, ptr %packing, i64 2
+  %packing.size = getelementptr i64, ptr %packing, i64 3
+  %packing.end = getelementptr i64, ptr %packing, i64 4
+  store i64 1, ptr %packing
+  store ptr %packed.parameters, ptr %packing.words
+  store i64 2, ptr %packing.size.key
+  store ptr %packing.bytes, ptr %packing.size
+  store i64 0, ptr %packing.end
+  store i64 %packed.bytes, ptr %packing.bytes
+  %has.parameters = icmp ne i64 %packed.bytes, 0
+  %parameters = select i1 %has.parameters, ptr %packing, ptr null
 
-configure:
   %stream.here = load ptr, ptr %stream.found
   %threads.64 = load i64, %program at $H_THREADS
   %threads = trunc i64 %threads.64 to i32
@@ -196,7 +204,7 @@ start:
 plain:
   %launch.kernel = load ptr, @tilewright_table at $T_LAUNCH
   %status.plain = call i32 %launch.kernel(ptr %function, i32 %size0, i32 %size1, i32 %size2,
-      i32 %threads, i32 1, i32 1, i32 %shared, ptr %stream.here, ptr %places, ptr null)
+      i32 %threads, i32 1, i32 1, i32 %shared, ptr %stream.here, ptr null, ptr %parameters)
   br label %started
 special:
   %attributes = load ptr, %program at $H_ATTRIBUTES
@@ -220,7 +228,8 @@ special:
   store ptr %attributes, ptr %config.attributes
   store i32 %attribute.count, ptr %config.count
   %launch.special = load ptr, @tilewright_table at $T_LAUNCH_WITH_ATTRIBUTES
-  %status.special = call i32 %launch.special(ptr %config, ptr %function, ptr %places, ptr null)
+  %status.special = call i32 %launch.special(ptr %config, ptr %function, ptr null,
+                                            ptr %parameters)
   br label %started
 started:
   %status.started = phi i32 [ %status.plain, %plain ], [ %status.special, %special ]

@@ -108,27 +108,27 @@ end:
 }
 """
 
-# Goes on at `parameters`; an array that has no tensor map is left to Python, which says why.
+# Goes on at `note`; an array that has no tensor map is left to Python, which says why.
 MAKE_MAPS = """
 maps:
   %map.count = load i64, %program at $H_MAP_COUNT
   %all.maps = load ptr, %program at $H_MAPS
   %encode = load ptr, @tilewright_table at $T_ENCODE_TENSOR_MAP
-  %map.words = shl i64 %map.count, 4
-  %made.maps = alloca i64, i64 %map.words, align 64
+  %maps.offset = load i64, %program at $H_MAPS_OFFSET
+  %packed.maps = getelementptr i8, ptr %packed.parameters, i64 %maps.offset
   %has.maps = icmp ne i64 %map.count, 0
-  br i1 %has.maps, label %map, label %parameters
+  br i1 %has.maps, label %map, label %note
 map:
   %m = phi i64 [ 0, %maps ], [ %m.next, %map.made ]
   %map.offset = mul i64 %m, $KEPT_MAP_BYTES
   %map.here = getelementptr i8, ptr %all.maps, i64 %map.offset
-  %made.offset = shl i64 %m, 4
-  %made.map = getelementptr i64, ptr %made.maps, i64 %made.offset
+  %made.offset = shl i64 %m, 7
+  %made.map = getelementptr i8, ptr %packed.maps, i64 %made.offset
   %map.status = call i32 @make_tensor_map(ptr %map.here, ptr %block, ptr %made.map, ptr %encode)
   %is.made = icmp eq i32 %map.status, 0
   br i1 %is.made, label %map.made, label %decline
 map.made:
   %m.next = add i64 %m, 1
   %is.another = icmp ult i64 %m.next, %map.count
-  br i1 %is.another, label %map, label %parameters
+  br i1 %is.another, label %map, label %note
 """

@@ -65,6 +65,7 @@ __all__ = [
     "load_shared",
     "new_builtin",
     "python_layout_is_known",
+    "slot_sizes",
 ]
 
 Launcher = Callable[..., object]
@@ -101,7 +102,7 @@ class Program:
         self.records: list[bytes] = []
         self.constants: list[object] = []
         self.count = len(parameters) + _GRID_SIZES
-        self.slots = sum(map(_slots, parameters))
+        self.slots = len(slot_sizes(parameters))
         self._array_words = array_words
         for parameter in parameters:
             self._add_parameter(parameter)
@@ -169,11 +170,25 @@ class Program:
             self.constants.append(constant)
 
 
-def _slots(parameter: LaunchParameter) -> int:
-    """Return how many arguments of the kernel a parameter becomes."""
-    if isinstance(parameter, DescriptorParameter):
-        return 2 * len(parameter.block_shape)
-    return int(not isinstance(parameter, ConstantParameter))
+def slot_sizes(parameters: Sequence[LaunchParameter]) -> list[int]:
+    """Return how many bytes of each slot count: of what the parameters become for the kernel."""
+    return [size for parameter in parameters for size in _slot_sizes(parameter)]
+
+
+def _slot_sizes(parameter: LaunchParameter) -> tuple[int, ...]:
+    match parameter:
+        case ConstantParameter():
+            return ()
+        case DescriptorParameter():
+            # The address, sizes of 4 bytes, and all strides but the last, which is 1.
+            rank = len(parameter.block_shape)
+            return (8, *[4] * rank, *[8] * (rank - 1))
+        case IntParameter() | FloatParameter():
+            return (parameter.bits // 8,)
+        case BoolParameter():
+            return (1,)
+        case ArrayParameter() | AddressParameter():
+            return (8,)
 
 
 def _alignment(divisible_by_16: bool | None) -> tuple[int, int]:

@@ -65,8 +65,10 @@ class GpuHead(enum.IntEnum):
     NUMBER = 9  # of the kernel, in the history of launches
     MAPS = 10  # the address of what tensor maps are made of, see `MapField`
     MAP_COUNT = 11
-    PASSED = 12  # the address of the offsets of the slots that the kernel takes
-    PASSED_COUNT = 13
+    PASSED = 12  # the address of what the kernel takes: for each, two numbers of 4 bytes, the
+    PASSED_COUNT = 13  # offsets of its slot and of its place among the packed parameters
+    PACKED_BYTES = 14  # of all packed parameters, tensor maps among them
+    MAPS_OFFSET = 15  # where these begin there
 
 
 class Table(enum.IntEnum):

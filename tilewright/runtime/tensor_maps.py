@@ -14,7 +14,14 @@ from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import astuple
 from typing import Any, NamedTuple
 
-from tilewright.codegen.nvidia.tensor_map import Extent, Parameter, Product, TensorMap
+from tilewright.codegen.nvidia.tensor_map import (
+    MAP_ALIGNMENT,
+    MAP_BYTES,
+    Extent,
+    Parameter,
+    Product,
+    TensorMap,
+)
 from tilewright.errors import LaunchError, Location
 from tilewright.ir.types import DTYPES, DType
 from tilewright.ops.descriptor import ALIGNMENT_BYTES, PAD_ROWS, stride_mistake
@@ -22,7 +29,6 @@ from tilewright.runtime.cuda import Device, driver
 
 __all__ = [
     "L2_PROMOTION",
-    "TENSOR_MAP_BYTES",
     "MappedArray",
     "TensorMaps",
     "element_number",
@@ -32,11 +38,9 @@ __all__ = [
     "with_driver",
 ]
 
-TENSOR_MAP_BYTES = 128
 # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 L2_PROMOTION = 2
 
-_MAP_ALIGNMENT = 64
 _LARGEST_STRIDE = 2**40
 # Of one kernel.
 _MOST_KEPT = 256
@@ -184,9 +188,9 @@ def with_driver(gpu: Device, kernel: str) -> Callable[[MappedArray], bytes]:
 
     def encode(array: MappedArray) -> bytes:
         rank = len(array.sizes)
-        memory = (ctypes.c_char * (TENSOR_MAP_BYTES + _MAP_ALIGNMENT))()
+        memory = (ctypes.c_char * (MAP_BYTES + MAP_ALIGNMENT))()
         start = ctypes.addressof(memory)
-        place = start + -start % _MAP_ALIGNMENT
+        place = start + -start % MAP_ALIGNMENT
         with gpu.active():
             driver().call(
                 "cuTensorMapEncodeTiled",
@@ -204,7 +208,7 @@ def with_driver(gpu: Device, kernel: str) -> Callable[[MappedArray], bytes]:
                 int(array.fills_nan),
                 doing=f"launching {kernel}: making the tensor map of {array}",
             )
-        return ctypes.string_at(place, TENSOR_MAP_BYTES)
+        return ctypes.string_at(place, MAP_BYTES)
 
     return encode
 

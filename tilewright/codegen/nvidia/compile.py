@@ -31,7 +31,7 @@ from tilewright.codegen.nvidia.lines import LineTable
 from tilewright.codegen.nvidia.products import NvidiaProducts
 from tilewright.codegen.nvidia.register_copies import place_copies
 from tilewright.codegen.nvidia.tensor_copy import TensorCopies, is_tensor_copy
-from tilewright.codegen.nvidia.tensor_map import TensorMap
+from tilewright.codegen.nvidia.tensor_map import MAP_ALIGNMENT, MAP_BYTES, TensorMap
 from tilewright.codegen.uses import Uses
 from tilewright.errors import Location, Unsupported
 from tilewright.ir.core import Function, Param
@@ -43,7 +43,6 @@ __all__ = ["PtxKernel", "generate", "prepare"]
 
 _DEFAULTS = GpuOptions()
 _LEVEL = 3  # of LLVM's optimiser
-_TENSOR_MAP_BYTES = 128
 _REGISTER_BYTES = 256 << 10  # of a multiprocessor
 _PARAMETER = re.compile(r"%p(\d+)\b")
 _PIECES = (4, 16)  # in which tiles are moved where shared memory does not suffice
@@ -252,7 +251,7 @@ def llvm_ir(
     passed = _passed(code, function, options)
     parameters = [_declared(function.params[number], number) for number in passed]
     parameters += [
-        f'ptr byval([{_TENSOR_MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{number}'
+        f'ptr byval([{MAP_BYTES} x i8]) align {MAP_ALIGNMENT} "nvvm.grid_constant" %map{number}'
         for number in range(len(copies.maps))
     ]
     attributes = f'"nvvm.reqntid"="{options.block_warps * target.warp_size}"'

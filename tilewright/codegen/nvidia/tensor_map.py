@@ -6,8 +6,17 @@ from dataclasses import dataclass
 
 from tilewright.ir.types import DType
 
-__all__ = ["MOST_FACTORS", "Extent", "Parameter", "Product", "TensorMap"]
+__all__ = [
+    "MAP_ALIGNMENT",
+    "MAP_BYTES",
+    "MOST_FACTORS",
+    "Extent",
+    "Parameter",
+    "Product",
+    "TensorMap",
+]
 
+MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map, as the driver writes it
 MOST_FACTORS = 3  # parameters in a product
 
 

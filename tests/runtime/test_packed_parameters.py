@@ -1,0 +1,146 @@
+"""Parameters of a launch, packed as the kernel finds them; a fake driver takes them apart."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.runtime.fake_cuda import INVALID_VALUE
+from tests.runtime.gpu_kernels import MANY, make_many
+from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
+from tilewright.ir.types import DTYPES
+from tilewright.runtime import cuda, gpu_launcher
+from tilewright.runtime.launch_parameters import (
+    AddressParameter,
+    BoolParameter,
+    ConstantParameter,
+    FloatParameter,
+    IntParameter,
+)
+
+ADDRESS = 0x7F00_0000_1230
+# What the launcher checks, its type in PTX, its form in memory, and a value.
+KINDS = [
+    (AddressParameter(), ".u64", "<Q", ADDRESS),
+    (IntParameter(8), ".u8", "<b", -3),
+    (IntParameter(16), ".u16", "<h", -300),
+    (IntParameter(32), ".u32", "<i", -70_000),
+    (IntParameter(64), ".u64", "<q", -(2**40)),
+    (IntParameter(8, signed=False), ".u8", "<B", 200),
+    (IntParameter(64, signed=False), ".u64", "<Q", 2**63 + 1),
+    (FloatParameter(32), ".f32", "<f", 0.1),
+    (FloatParameter(64), ".f64", "<d", 0.2),
+    (BoolParameter(), ".u8", "<?", True),
+]
+# The one of every kernel that has maps.
+MAP = TensorMap(0, (64, Parameter(1)), (Parameter(2),), (8, 64), DTYPES["i8"], 64)
+MAPPED = [KINDS[0], (IntParameter(64), ".u64", "<q", 640), (IntParameter(64), ".u64", "<q", 1024)]
+
+
+def launcher_of(kinds, passed, map_count=0):
+    """The launcher of a kernel that takes some of its parameters, and does nothing."""
+    declared = [f".param {kinds[number][1]} p{number}" for number in passed]
+    declared += [f".param .align 64 .b8 m{number}[128]" for number in range(map_count)]
+    ptx = f".version 8.3\n.target sm_90a\n.entry k({', '.join(declared)}) {{ ret; }}"
+    return gpu_launcher.bind_gpu_launcher(
+        cuda.Module(cuda.device(0), ptx.encode() + b"\0", "k").function("k", "k", 0),
+        [parameter for parameter, *_ in kinds],
+        threads=32,
+        attributes=gpu_launcher.Attributes(),
+        passed=passed,
+        tensor_maps=[MAP] * map_count,
+        on_error=pytest.fail,
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_mixture_of_types(fake_driver, fake_torch, seed):
+    chance = random.Random(seed)
+    map_count = chance.choice([0, 0, 1, 3])
+    kinds = [*(MAPPED if map_count else []), *chance.choices(KINDS, k=chance.randrange(40))]
+    passed = [number for number in range(len(kinds)) if chance.random() < 0.7]
+    values = [value for *_, value in kinds]
+    assert launcher_of(kinds, passed, map_count)(1, 1, 1, *values) is None
+    arguments = fake_driver.launches[-1].arguments
+    expected = [struct.pack(kinds[number][2], values[number]) for number in passed]
+    assert arguments[: len(passed)] == expected
+    assert [len(made) for made in arguments[len(passed) :]] == [128] * map_count
+    assert len(set(arguments[len(passed) :])) <= 1
+    assert fake_driver.launches[-1].packed is not None or not passed
+
+
+def test_where_parameters_lie(fake_driver, fake_torch):
+    chosen = [KINDS[number] for number in (9, 2, 1, 0, 7, 9, 8, 3)]
+    assert launcher_of(chosen, range(8))(1, 1, 1, *(value for *_, value in chosen)) is None
+    packed = fake_driver.launches[-1].packed
+    assert len(packed) == 36
+    for place, (_, _, form, value) in zip([0, 2, 4, 8, 16, 20, 24, 32], chosen, strict=True):
+        assert packed[place : place + struct.calcsize(form)] == struct.pack(form, value)
+
+
+def test_tensor_maps_lie_behind_them(fake_driver, fake_torch):
+    chosen = [*MAPPED, *KINDS[-1:] * 42]
+    launch = launcher_of(chosen, [0, *range(3, 45)], map_count=2)
+    assert launch(1, 1, 1, *(value for *_, value in chosen)) is None
+    packed = fake_driver.launches[-1].packed
+    # 50 bytes, of which none of the last is overwritten by a map, nor a map by them.
+    assert packed[8:50] == b"\1" * 42
+    assert len(packed) == 64 + 2 * 128
+    assert packed[64:192] == packed[192:] == fake_driver.launches[-1].arguments[-1]
+
+
+def test_no_parameters_are_no_memory(fake_driver, fake_torch):
+    assert launcher_of(KINDS, [])(1, 1, 1, *(value for *_, value in KINDS)) is None
+    assert fake_driver.launches[-1].arguments == []
+    assert fake_driver.launches[-1].packed is None
+
+
+def test_a_kernel_reads_them(tensor, fake_driver):
+    many = make_many()
+    out = tensor(np.zeros(16, np.float32))
+    for _ in range(2):
+        out.numbers[:] = 0
+        many[1,](out, *MANY, BLOCK=16)
+        assert (out.numbers == np.float32(sum(MANY))).all()
+    first, second = fake_driver.launches
+    assert first == second
+
+
+def test_a_launch_with_attributes_packs_them_too(arrays, fake_driver):
+    @tw.jit
+    def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        place = tl.arange(0, BLOCK)
+        tl.store(out_ptr + place, 2 * tl.load(x_ptr + place, mask=place < n), mask=place < n)
+
+    x, _, out, n = arrays
+    for _ in range(2):
+        fake_driver.calls.clear()
+        double[1,](x, out, n, BLOCK=128, launch_cooperative_grid=True)
+        assert "cuLaunchKernelEx" in fake_driver.calls
+        assert fake_driver.launches[-1].packed == struct.pack(
+            "<2Qi", x.data_ptr(), out.data_ptr(), n
+        )
+    np.testing.assert_array_equal(out.numbers, 2 * x.numbers)
+
+
+def test_a_size_that_is_not_the_kernels_is_an_error(fake_driver, fake_torch):
+    """That the fake driver looks, as a real one does."""
+    declared = "(.param .u64 p0, .param .u8 p1)"
+    function = cuda.Module(
+        cuda.device(0), f".version 8.3\n.target sm_90a\n.entry k{declared} {{ ret; }}".encode(), "k"
+    ).function("k", "k", 0)
+    answers = []
+    launch = gpu_launcher.bind_gpu_launcher(
+        function,
+        [AddressParameter(), IntParameter(16), ConstantParameter(None)],
+        threads=32,
+        attributes=gpu_launcher.Attributes(),
+        passed=[0, 1],
+        on_error=answers.append,
+    )
+    with pytest.raises(SystemError):
+        launch(1, 1, 1, ADDRESS, 5, None)
+    assert answers == [INVALID_VALUE]
