@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.runtime.fake_cuda import FakeDriver, FakeTorch, Tensor
-from tilewright.runtime import cuda, gpu_build, gpu_launcher, launcher
+from tests.runtime.fake_cuda import FAKE_KEYS, FakeDriver, FakeTorch, Tensor
+from tilewright.runtime import cuda, gpu_build, gpu_launcher, launcher, launcher_shared
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def fake_torch(monkeypatch, fake_driver):
     fake = FakeTorch()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", fake)
+        patch.setattr(launcher_shared, "tensor_keys", lambda: FAKE_KEYS)
         yield fake
     if launcher._shared.made is not None:
         launcher._shared.made.fill()

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.emulator import Buffer, Emulator, EmulatorError, encode_tensor_map
 from tilewright.runtime.dlpack import CUDA, dtype_word
+from tilewright.runtime.torch_interface import TensorKeys
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, ILLEGAL_ADDRESS = 1, 2, 200, 700
 OUT_OF_RESOURCES = 701
@@ -402,10 +403,19 @@ class TorchDtype(str):
     __slots__ = ()
 
 
-class Tensor:
+# The keys of a tensor; another one says that there is more to it than its elements.
+ON_CPU, ON_GPU, UNUSUAL = 1, 2, 4
+# Objects of ctypes point to their fields, as Python's tensors do to PyTorch's.
+FAKE_KEYS = TensorKeys(handle_offset=16, keys_offset=0, usual_on_cpu=ON_CPU, usual_on_gpu=ON_GPU)
+
+
+class Tensor(ctypes.Structure):
     """A tensor on a fake GPU: `numbers` is its memory as NumPy sees it."""
 
+    _fields_ = (("keys", c_uint64),)
+
     def __init__(self, driver, array, device=0):
+        super().__init__(ON_GPU)
         array = np.ascontiguousarray(array)
         self._address = driver.allocate(max(array.nbytes, 1), device) if array.size else 0
         self.numbers = np.empty_like(array)

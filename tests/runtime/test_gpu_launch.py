@@ -12,11 +12,11 @@ import tilewright.language as tl
 from tests.runtime.fake_cuda import INVALID_VALUE
 from tests.runtime.gpu_kernels import make_add, make_scalars
 from tilewright.errors import LaunchError, Unsupported
-from tilewright.runtime import cuda, dlpack, gpu_launcher, history
+from tilewright.runtime import cuda, dlpack, gpu_launcher, history, launcher_shared
 from tilewright.runtime.arguments import specialize
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.launch_parameters import ArrayParameter, ConstantParameter
-from tilewright.runtime.torch_interface import torch_interface
+from tilewright.runtime.torch_interface import tensor_keys, torch_interface
 
 # ---- what is launched
 
@@ -430,8 +430,12 @@ def torch_as_gpu(request, monkeypatch, fake_driver):
         found = torch_interface()
         assert found is not None
         index = ctypes.cast(_first_gpu, ctypes.c_void_p).value
-        found = found._replace(cuda=found.cpu, get_device_index=index)
-    monkeypatch.setattr(gpu_launcher, "torch_interface", lambda: found)
+        found = found._replace(get_device_index=index)
+    keys = tensor_keys()
+    keys = keys._replace(usual_on_gpu=keys.usual_on_cpu)
+    monkeypatch.setattr(launcher_shared, "tensor_keys", lambda: keys)
+    for module in (gpu_launcher, launcher_shared):
+        monkeypatch.setattr(module, "torch_interface", lambda: found)
     return torch
 
 
@@ -453,13 +457,39 @@ def test_tensors_of_pytorch(torch_as_gpu, fake_driver):
     launch = bound([ArrayParameter("bf16", divisible_by_16=True), ConstantParameter(None)])
     x = torch.zeros(64, dtype=torch.bfloat16)
     others = [x[1:], x.half(), x.to_sparse(), x.to("meta"), x.numpy, None, 5]
+    others += [torch._neg_view(x), torch._efficientzerotensor(64, dtype=torch.bfloat16)]
+    others += [without_memory(torch, 0), without_memory(torch, 8)]
     assert [launch(1, 1, 1, other, None) for other in others] == [NotImplemented] * len(others)
+
+    def wrapped(row):
+        assert launch(1, 1, 1, row, None) is NotImplemented
+        return row
+
+    torch.func.vmap(wrapped)(x.reshape(1, 64))
     for good in (x, torch.nn.Parameter(x), x[8:], x.reshape(8, 8).T):
         counts = sys.getrefcount(good)
         assert launch(1, 1, 1, good, None) is None
         (address, *_) = fake_driver.launches[-1].arguments
         assert address == struct.pack("<Q", good.data_ptr())
         assert sys.getrefcount(good) == counts
+
+
+def without_memory(torch, first):
+    tensor = torch.zeros(64, dtype=torch.bfloat16)
+    view = tensor[first:]
+    tensor.untyped_storage().resize_(0)
+    return view
+
+
+def test_tensors_without_elements(torch_as_gpu, fake_driver):
+    launch = bound([ArrayParameter("fp32")])
+    empty = torch_as_gpu.zeros(0)
+    if gpu_launcher.torch_interface() is None:
+        assert launch(1, 1, 1, empty) is NotImplemented  # of a null pointer it cannot tell
+        return
+    assert launch(1, 1, 1, empty) is None
+    assert fake_driver.launches[-1].arguments == [bytes(8)]
+    assert bound([ArrayParameter("fp32", may_be_null=False)])(1, 1, 1, empty) is NotImplemented
 
 
 def test_launchers_tell_the_dtypes_of_pytorch_apart(torch_as_gpu):

@@ -1,5 +1,6 @@
 """Launchers: what each guard lets through, what is packed, references, and the error paths."""
 
+import ctypes
 import gc
 import struct
 import sys
@@ -10,9 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.runtime.fake_cuda import FAKE_KEYS, ON_CPU, ON_GPU, UNUSUAL
 from tests.runtime.handwritten_kernels import load_kernels
 from tilewright.errors import LaunchError
 from tilewright.runtime import launcher as launcher_module
+from tilewright.runtime import launcher_shared
 from tilewright.runtime.launch_parameters import (
     AddressParameter,
     ArrayParameter,
@@ -114,7 +117,8 @@ def test_floats_and_bools():
 
 def test_addresses():
     assert accepts(AddressParameter(), 0, 2**63 - 1, 2**63, 1.0) == [True, True, False, False]
-    assert accepts(AddressParameter(divisible_by_16=True), 32, 36) == [True, False]
+    aligned = AddressParameter(divisible_by_16=True)
+    assert accepts(aligned, 4096, 4100, 0, 32) == [True, False, True, False]
 
 
 def test_constants():
@@ -348,22 +352,25 @@ def test_ints_with_and_without_the_shortcut_for_small_ones(tag):
 
 def test_arrays_and_addresses_that_must_not_be_null(fake_torch):
     accept_torch()
-    null = FakeTensor(fake_torch.float32, 0)
-    other = FakeTensor(fake_torch.float32, 64)
-    assert accepts(ArrayParameter("fp32"), null, other) == [True, True]
-    assert accepts(ArrayParameter("fp32", may_be_null=False), null, other) == [False, True]
-    assert accepts(AddressParameter(may_be_null=False), 0, 1, 2**62) == [False, True, True]
+    # Of the first it is not known that it has no elements; the second is a place in no memory.
+    tensors = [FakeTensor(fake_torch.float32, address) for address in (0, 4095, 4096)]
+    assert accepts(ArrayParameter("fp32"), *tensors) == [False, False, True]
+    assert accepts(ArrayParameter("fp32", may_be_null=False), *tensors) == [False, False, True]
+    assert accepts(AddressParameter(), 0, 1, 4095, 4096) == [True, False, False, True]
+    assert accepts(AddressParameter(may_be_null=False), 0, 1, 2**62) == [False, False, True]
 
 
 # ---- PyTorch
 
 
-class FakeTensor:
+class FakeTensor(ctypes.Structure):
     """As much of a CPU tensor as launchers look at."""
 
-    def __init__(self, dtype, address, *, is_cpu=True):
+    _fields_ = (("keys", ctypes.c_uint64),)
+
+    def __init__(self, dtype, address, keys=ON_CPU):
+        super().__init__(keys)
         self.dtype = dtype
-        self.is_cpu = is_cpu
         self.address = address
 
     def data_ptr(self):
@@ -379,6 +386,7 @@ def fake_torch(monkeypatch):
     fake.nn = types.SimpleNamespace(Parameter=type("Parameter", (FakeTensor,), {}))
     fake.float32, fake.float64 = object(), object()
     monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(launcher_shared, "tensor_keys", lambda: FAKE_KEYS)
     launcher_module._shared()
     accept_torch()
     yield fake
@@ -387,18 +395,26 @@ def fake_torch(monkeypatch):
 
 
 def test_tensors(fake_torch):
-    good = FakeTensor(fake_torch.float32, 64)
-    parameter = fake_torch.nn.Parameter(fake_torch.float32, 64)
-    subclass = type("Other", (FakeTensor,), {})(fake_torch.float32, 64)
+    good = FakeTensor(fake_torch.float32, 4096)
+    parameter = fake_torch.nn.Parameter(fake_torch.float32, 4096)
+    subclass = type("Other", (FakeTensor,), {})(fake_torch.float32, 4096)
     others = [
         subclass,
-        FakeTensor(fake_torch.float64, 64),
-        FakeTensor(fake_torch.float32, 64, is_cpu=False),
-        FakeTensor(fake_torch.float32, 68),
+        FakeTensor(fake_torch.float64, 4096),
+        FakeTensor(fake_torch.float32, 4096, ON_GPU),
+        FakeTensor(fake_torch.float32, 4096, ON_CPU | UNUSUAL),
+        FakeTensor(fake_torch.float32, 4100),
         FakeTensor(fake_torch.float32, None),
     ]
     answers = accepts(ArrayParameter("fp32", divisible_by_16=True), good, parameter, *others)
-    assert answers == [True, True] + [False] * 5
+    assert answers == [True, True] + [False] * 6
+
+
+def test_tensors_whose_keys_are_not_known(fake_torch, monkeypatch):
+    tensor = FakeTensor(fake_torch.float32, 4096)
+    monkeypatch.setattr(launcher_shared, "tensor_keys", lambda: None)
+    launcher_module._shared().fill()
+    assert accepts(ArrayParameter("fp32"), tensor, np.zeros(1, np.float32)) == [False, True]
 
 
 def test_the_address_of_a_tensor_is_packed(fake_torch):
@@ -408,7 +424,7 @@ def test_the_address_of_a_tensor_is_packed(fake_torch):
 
 
 def test_torch_may_be_imported_after_binding(fake_torch, monkeypatch):
-    tensor = FakeTensor(fake_torch.float32, 64)
+    tensor = FakeTensor(fake_torch.float32, 4096)
     monkeypatch.delitem(sys.modules, "torch")
     launch = make([ArrayParameter("fp32")])
     launcher_module._shared().fill()

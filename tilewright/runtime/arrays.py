@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES, DType, dtype_of_numpy
 from tilewright.runtime.deferred import Deferred
+from tilewright.runtime.tensor_kinds import address_of, require_elements
 from tilewright.runtime.wrappers import TensorWrapper
 
 if TYPE_CHECKING:
@@ -170,25 +171,23 @@ def _numpy_element_type(dtype: np.dtype[Any], name: str) -> DType:
 
 
 def _view_tensor(tensor: Any, name: str) -> ArrayView:
+    require_elements(tensor, name)
     dtype = dtype_of(tensor.dtype)
     if dtype is None:
+        hint = "bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported"
+        if "complex" in str(tensor.dtype):
+            hint = "pass the parts as reals: `torch.view_as_real(tensor)`"
         raise LaunchError(
-            f"`{name}`: a kernel cannot take a tensor of dtype {tensor.dtype}",
-            hint="bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported",
+            f"`{name}`: a kernel cannot take a tensor of dtype {tensor.dtype}", hint=hint
         )
     device = str(getattr(tensor, "device", "cpu") or "cpu")
     kind, _, number = device.partition(":")
     if kind not in {"cpu", "cuda"}:
         raise _on_another_device(name, device)
     gpu = int(number or 0) if kind == "cuda" else None
-    if hasattr(tensor, "is_sparse") and (tensor.is_sparse or "strided" not in str(tensor.layout)):
-        raise LaunchError(
-            f"`{name}`: a sparse tensor has no single memory",
-            hint="pass `.to_dense()`, or its indices and values apart",
-        )
     bounds = getattr(tensor, "extent", None)
     return ArrayView(
-        dtype, tensor.data_ptr(), is_writable=True, array=tensor, gpu=gpu, bounds=bounds
+        dtype, address_of(tensor, name), is_writable=True, array=tensor, gpu=gpu, bounds=bounds
     )
 
 

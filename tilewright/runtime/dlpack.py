@@ -156,8 +156,9 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def exchange(tensor_type: type) -> ExchangeFunctions | None:
-    """Return the C functions of a type of tensors, or None where it has none that are known."""
+def exchange(torch: Any) -> ExchangeFunctions | None:
+    """Return PyTorch's C functions; None without it, or where it has none that are known."""
+    tensor_type = getattr(torch, "Tensor", None)
     capsule = getattr(tensor_type, "__dlpack_c_exchange_api__", None)
     is_valid, pointer = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer
     is_valid.argtypes = pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]

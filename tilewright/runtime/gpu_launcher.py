@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ from tilewright.runtime.launcher_shared import (
 )
 from tilewright.runtime.launcher_table import KeptMaps, MapField, Table
 from tilewright.runtime.tensor_maps import L2_PROMOTION, element_number, swizzle_number
-from tilewright.runtime.torch_interface import torch_interface
+from tilewright.runtime.torch_interface import TensorKeys, torch_interface
 
 if TYPE_CHECKING:
     from tilewright.runtime import launcher_code_gpu
@@ -190,8 +191,11 @@ class _Shared(SharedCode):
     def __init__(self) -> None:
         super().__init__("gpu", lambda: launcher_code_gpu.GPU_PART)
 
-    def _fill_own(self, tensor: type | None, parameter: type | None) -> None:
-        functions = None if tensor is None else dlpack.exchange(tensor)
+    def _usual(self, keys: TensorKeys) -> int:
+        return keys.usual_on_gpu
+
+    def _fill_own(self) -> bool:
+        functions = dlpack.exchange(sys.modules.get("torch"))
         addresses: dict[int, int] = {
             Table.LAUNCH: driver().address("cuLaunchKernel"),
             Table.LAUNCH_WITH_ATTRIBUTES: driver().address("cuLaunchKernelEx"),
@@ -200,13 +204,13 @@ class _Shared(SharedCode):
             Table.HISTORY: history.address(),
             Table.ENCODE_TENSOR_MAP: driver().address("cuTensorMapEncodeTiled"),
         }
-        types: dict[int, object] = {Table.TENSOR: None, Table.PARAMETER: None}
-        if functions is not None:
-            addresses[Table.VIEW_TENSOR] = functions.view
-            addresses[Table.CURRENT_STREAM] = functions.current_stream
-            types = {Table.TENSOR: tensor, Table.PARAMETER: parameter}
         self.enter_addresses({**addresses, **_torch_entries()})
-        self.enter_objects(types)
+        if functions is None:
+            return False
+        self.enter_addresses(
+            {Table.VIEW_TENSOR: functions.view, Table.CURRENT_STREAM: functions.current_stream}
+        )
+        return True
 
 
 # There is none for these.
@@ -217,14 +221,11 @@ def _torch_entries() -> dict[int, int]:
     """The entries of PyTorch's C interface."""
     found = torch_interface()
     if found is None:
-        return {Table.TENSOR_OFFSET: 0}
+        return {Table.GET_TENSOR_DTYPE: 0}
     return {
-        Table.TENSOR_OFFSET: found.offset,
         Table.GET_DATA: found.get_data,
         Table.GET_TENSOR_DTYPE: found.get_dtype,
-        Table.GET_DEVICE_TYPE: found.get_device_type,
         Table.GET_DEVICE_INDEX: found.get_device_index,
-        Table.DEVICE_TYPE: found.cuda,
         **{first_entry(name): found.dtypes.get(name, _NO_DTYPE) for name in DTYPES},
     }
 

@@ -36,6 +36,7 @@ from tilewright.runtime.launcher_shared import (
 )
 from tilewright.runtime.launcher_table import Table
 from tilewright.runtime.pool import pool, raise_status
+from tilewright.runtime.torch_interface import TensorKeys
 
 if TYPE_CHECKING:
     from tilewright.runtime import launcher_code_cpu
@@ -92,20 +93,21 @@ class _Shared(SharedCode):
     def __init__(self) -> None:
         super().__init__("cpu", lambda: launcher_code_cpu.CPU_PART)
 
-    def _fill_own(self, tensor: type | None, parameter: type | None) -> None:
+    def _usual(self, keys: TensorKeys) -> int:
+        return keys.usual_on_cpu
+
+    def _fill_own(self) -> bool:
         self.enter_addresses({Table.LAUNCH: pool().launch_address})
         entries: dict[int, object] = {
             Table.NDARRAY: np.ndarray if _numpy_layout_is_known() else None,
-            Table.TENSOR: tensor,
-            Table.PARAMETER: parameter,
             Table.DATA_PTR: sys.intern("data_ptr"),
             Table.DTYPE: sys.intern("dtype"),
-            Table.IS_CPU: sys.intern("is_cpu"),
         }
         for name in DTYPES:
             dtypes = (*_numpy_dtypes(name), _torch_dtype(name))
             entries.update(enumerate(dtypes, first_entry(name)))
         self.enter_objects(entries)
+        return True
 
 
 _shared = OncePerProcess(_Shared)

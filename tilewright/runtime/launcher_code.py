@@ -74,7 +74,7 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
         WHOLE=part.whole,
         LAUNCH=part.launch,
     )
-    functions = _DECLARATIONS + _CONSTANT + FUNCTIONS + part.functions
+    functions = _DECLARATIONS + _CONSTANT + _TENSORS + FUNCTIONS + part.functions
     text = string.Template(functions + launcher).substitute(
         names,
         **kinds,
@@ -191,6 +191,40 @@ yes:
   ret i32 1
 no:
   ret i32 0
+}
+"""
+
+_TENSORS = """
+; Whether the memory of a tensor of PyTorch is just its elements, and on this kind of device.
+define internal i1 @is_usual(ptr %value) alwaysinline {
+  %handle.offset = load i64, @tilewright_table at $T_TENSOR_OFFSET
+  %tensor = load ptr, %value at %handle.offset
+  %keys.offset = load i64, @tilewright_table at $T_KEYS_OFFSET
+  %keys = load i64, %tensor at %keys.offset
+  %unusual.keys = load i64, @tilewright_table at $T_UNUSUAL_KEYS
+  %unusual = and i64 %keys, %unusual.keys
+  %is.usual = icmp eq i64 %unusual, 0
+  ret i1 %is.usual
+}
+
+; Whether a tensor is known to have no elements: those with a null pointer should not have any.
+define internal i1 @has_no_elements(ptr %value) noinline {
+entry:
+  %count = alloca i64
+  %get.numel = load ptr, @tilewright_table at $T_GET_NUMEL
+  %is.unknown = icmp eq ptr %get.numel, null
+  br i1 %is.unknown, label %no, label %ask
+ask:
+  %handle.offset = load i64, @tilewright_table at $T_TENSOR_OFFSET
+  %handle = getelementptr i8, ptr %value, i64 %handle.offset
+  %status = call i32 %get.numel(ptr %handle, ptr %count)
+  %elements = load i64, ptr %count
+  %is.told = icmp eq i32 %status, 0
+  %is.none = icmp eq i64 %elements, 0
+  %is.empty = and i1 %is.told, %is.none
+  ret i1 %is.empty
+no:
+  ret i1 false
 }
 """
 

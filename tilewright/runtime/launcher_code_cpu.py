@@ -23,7 +23,10 @@ entry:
   %is.tensor = icmp eq ptr %type, %tensor
   %is.parameter = icmp eq ptr %type, %parameter
   %known = or i1 %is.tensor, %is.parameter
-  br i1 %known, label %dtype, label %no
+  br i1 %known, label %keys, label %no
+keys:
+  %usual = call i1 @is_usual(ptr %value)
+  br i1 %usual, label %dtype, label %no
 dtype:
   ; Something else keeps alive what is dropped here before it is looked at.
   %dtype.name = load ptr, @tilewright_table at $T_DTYPE
@@ -34,16 +37,7 @@ compare:
   call void @Py_DecRef(ptr %actual)
   %expected = load ptr, %dtypes at 16
   %same = icmp eq ptr %actual, %expected
-  br i1 %same, label %device, label %no
-device:
-  %device.name = load ptr, @tilewright_table at $T_IS_CPU
-  %on.cpu = call ptr @PyObject_GetAttr(ptr %value, ptr %device.name)
-  %no.device = icmp eq ptr %on.cpu, null
-  br i1 %no.device, label %error, label %is.it
-is.it:
-  call void @Py_DecRef(ptr %on.cpu)
-  %here = icmp eq ptr %on.cpu, @_Py_TrueStruct
-  br i1 %here, label %address, label %no
+  br i1 %same, label %address, label %no
 address:
   store ptr %value, ptr %self.only
   %name = load ptr, @tilewright_table at $T_DATA_PTR
@@ -54,6 +48,12 @@ convert:
   %bits = call i64 @PyLong_AsLongLongAndOverflow(ptr %number, ptr %overflow)
   call void @Py_DecRef(ptr %number)
   store i64 %bits, ptr %result
+  %null = icmp eq i64 %bits, 0
+  br i1 %null, label %empty, label %yes
+empty:
+  %nothing = call i1 @has_no_elements(ptr %value)
+  br i1 %nothing, label %yes, label %no
+yes:
   ret i32 1
 no:
   ret i32 0

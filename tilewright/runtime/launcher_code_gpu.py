@@ -1,7 +1,8 @@
 """The part of the launcher that GPUs have to themselves, as LLVM IR; see `launcher_code.py`.
 
-A tensor says by PyTorch's C interface where it is, without any object of Python being made; where
-there is none, by DLPack's C functions: a `DLTensor` has its address at 0, its device at 8 (kind and
+The keys of a tensor say what kind of device it is on, and whether its memory is just its elements.
+Where that is it says by PyTorch's C interface, without any object of Python being made; where there
+is none, by DLPack's C functions: a `DLTensor` has its address at 0, its device at 8 (kind and
 number), its dtype at 20, and an offset in bytes at 40. Those also say what the current stream of a
 device is.
 
@@ -47,43 +48,37 @@ array:
   %is.known = or i1 %is.tensor, %is.parameter
   br i1 %is.known, label %known, label %decline
 known:
-  %handle.offset = load i64, @tilewright_table at $T_TENSOR_OFFSET
-  %has.interface = icmp ne i64 %handle.offset, 0
+  %is.usual = call i1 @is_usual(ptr %value)
+  br i1 %is.usual, label %usual, label %decline
+usual:
   %dtype.place = load i64, %record at 16
   %dtype.number = load i32, @tilewright_table at %dtype.place
-  br i1 %has.interface, label %ask.dtype, label %view
-ask.dtype:
+  %handle.offset = load i64, @tilewright_table at $T_TENSOR_OFFSET
   %handle = getelementptr i8, ptr %value, i64 %handle.offset
   %get.dtype = load ptr, @tilewright_table at $T_GET_TENSOR_DTYPE
+  %no.interface = icmp eq ptr %get.dtype, null
+  br i1 %no.interface, label %view, label %ask
+ask:
   %dtype.status = call i32 %get.dtype(ptr %handle, ptr %tensor)
   %dtype.answer = load i32, ptr %tensor
   %dtype.differs = xor i32 %dtype.answer, %dtype.number
-  %dtype.wrong = or i32 %dtype.status, %dtype.differs
-  %dtype.fits = icmp eq i32 %dtype.wrong, 0
-  br i1 %dtype.fits, label %ask.device, label %decline
-ask.device:
-  %get.type = load ptr, @tilewright_table at $T_GET_DEVICE_TYPE
-  %type.status = call i32 %get.type(ptr %handle, ptr %tensor)
-  %type.answer = load i32, ptr %tensor
-  %type.number = load i32, @tilewright_table at $T_DEVICE_TYPE
-  %type.differs = xor i32 %type.answer, %type.number
   %get.index = load ptr, @tilewright_table at $T_GET_DEVICE_INDEX
   %index.status = call i32 %get.index(ptr %handle, ptr %tensor)
   %index.answer = load i32, ptr %tensor
   %place.number.here = getelementptr i8, ptr %program, i64 $H_PLACE
   %index.expected = load i32, %place.number.here at 4
   %index.differs = xor i32 %index.answer, %index.expected
-  %differs = or i32 %type.differs, %index.differs
-  %statuses = or i32 %type.status, %index.status
-  %device.wrong = or i32 %differs, %statuses
-  %device.fits = icmp eq i32 %device.wrong, 0
-  br i1 %device.fits, label %ask.data, label %decline
+  %differs = or i32 %dtype.differs, %index.differs
+  %statuses = or i32 %dtype.status, %index.status
+  %is.wrong = or i32 %differs, %statuses
+  %is.right = icmp eq i32 %is.wrong, 0
+  br i1 %is.right, label %ask.data, label %decline
 ask.data:
   %get.data = load ptr, @tilewright_table at $T_GET_DATA
   %data.status = call i32 %get.data(ptr %handle, ptr %tensor)
   %handle.data = load i64, ptr %tensor
   %has.data = icmp eq i32 %data.status, 0
-  br i1 %has.data, label %whole.number, label %decline
+  br i1 %has.data, label %data, label %decline
 view:
   %view.tensor = load ptr, @tilewright_table at $T_VIEW_TENSOR
   %view.status = call i32 %view.tensor(ptr %value, ptr %tensor)
@@ -102,7 +97,14 @@ address:
   %tensor.start = load i64, %tensor at 0
   %tensor.offset = load i64, %tensor at 40
   %tensor.data = add i64 %tensor.start, %tensor.offset
-  br label %whole.number
+  br label %data
+data:
+  %array.data = phi i64 [ %tensor.data, %address ], [ %handle.data, %ask.data ]
+  %is.null = icmp eq i64 %array.data, 0
+  br i1 %is.null, label %null, label %whole.number
+null:
+  %is.nothing = call i1 @has_no_elements(ptr %value)
+  br i1 %is.nothing, label %whole.number, label %decline
 """
 
 _LAUNCH = """
@@ -249,7 +251,7 @@ GPU_PART = LauncherPart(
     functions=_FUNCTIONS + FUNCTIONS,
     entry=_ENTRY,
     array=_ARRAY,
-    whole="[ %tensor.data, %address ], [ %handle.data, %ask.data ]",
+    whole="[ %array.data, %data ], [ 0, %null ]",
     launch=_LAUNCH.replace("$MAKE_MAPS", MAKE_MAPS),
     head=GpuHead,
 )

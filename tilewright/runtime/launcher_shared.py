@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.codegen.loading import LoadedObject
+from tilewright.interpreter import FIRST_PAGE_BYTES
 from tilewright.ir.types import DTYPES
 from tilewright.ops.descriptor import ALIGNMENT_BYTES
 from tilewright.runtime.deferred import Deferred
@@ -41,6 +42,7 @@ from tilewright.runtime.launcher_table import (
 )
 from tilewright.runtime.pool import keep_forever
 from tilewright.runtime.tensor_descriptor import LARGEST_SIZE, TensorDescriptor
+from tilewright.runtime.torch_interface import TensorKeys, tensor_keys, torch_interface
 from tilewright.target import Host
 
 if TYPE_CHECKING:
@@ -115,11 +117,10 @@ class Program:
         match parameter:
             case ArrayParameter(_, divisible):
                 words = self._array_words(parameter)
-                without_null = 0, int(not parameter.may_be_null)
-                self._add(Kind.ARRAY, *words, *without_null, *_alignment(divisible))
+                self._add(Kind.ARRAY, *words, *_no_addresses(parameter), *_alignment(divisible))
             case AddressParameter(divisible):
-                without_null = 0, int(not parameter.may_be_null)
-                self._add(Kind.INTEGER, -(2**63), _ANY, *without_null, *_alignment(divisible))
+                without = _no_addresses(parameter)
+                self._add(Kind.INTEGER, -(2**63), _ANY, *without, *_alignment(divisible))
             case IntParameter():
                 self._add_integer(parameter)
             case FloatParameter(bits):
@@ -191,6 +192,12 @@ def _slot_sizes(parameter: LaunchParameter) -> tuple[int, ...]:
             return (8,)
 
 
+def _no_addresses(parameter: ArrayParameter | AddressParameter) -> tuple[int, int]:
+    """The first number that is no address, and how many follow: an offset into no memory."""
+    first = int(parameter.may_be_null)
+    return first, FIRST_PAGE_BYTES - first
+
+
 def _alignment(divisible_by_16: bool | None) -> tuple[int, int]:
     """The mask, and whether what it leaves must be zero."""
     return (0, 1) if divisible_by_16 is None else (15, int(divisible_by_16))
@@ -227,11 +234,20 @@ class SharedCode(ABC):
         self._torch = _torch_types()
         self._enter_ints()
         self._enter_descriptors()
-        self._fill_own(*self._torch)
+        keys = tensor_keys()
+        self._enter_keys(keys)
+        takes_tensors = self._fill_own() and keys is not None
+        # Last, since other threads may launch: what is known of tensors is there before they are.
+        types = self._torch if takes_tensors else (None, None)
+        self.enter_objects(dict(zip((Table.TENSOR, Table.PARAMETER), types, strict=True)))
 
     @abstractmethod
-    def _fill_own(self, tensor: type | None, parameter: type | None) -> None:
-        """Enter what only this kind has; PyTorch's types are None until it is imported."""
+    def _usual(self, keys: TensorKeys) -> int:
+        """The keys that tensors on this kind of device may have."""
+
+    @abstractmethod
+    def _fill_own(self) -> bool:
+        """Enter what only this kind has; return whether PyTorch's tensors can be taken."""
 
     def accept_torch(self) -> None:
         """Enter PyTorch's types, once it has been imported."""
@@ -249,6 +265,20 @@ class SharedCode(ABC):
             if entry is not None:
                 keep_forever(entry)
             self.table[place] = None if entry is None else id(entry)
+
+    def _enter_keys(self, keys: TensorKeys | None) -> None:
+        """Enter where tensors have their keys, and which these may be."""
+        if keys is None:
+            return
+        functions = torch_interface()
+        self.enter_addresses(
+            {
+                Table.TENSOR_OFFSET: keys.handle_offset,
+                Table.KEYS_OFFSET: keys.keys_offset,
+                Table.UNUSUAL_KEYS: ~self._usual(keys) % 2**64,
+                Table.GET_NUMEL: 0 if functions is None else functions.get_numel,
+            }
+        )
 
     def _enter_ints(self) -> None:
         """Enter how small ints look in this Python."""

@@ -80,22 +80,24 @@ class Table(enum.IntEnum):
     PARAMETER = 3
     DATA_PTR = 4
     DTYPE = 5
-    IS_CPU = 6
-    ONE_DIGIT = 7  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
-    DESCRIPTOR = 8
-    SHAPE = 9  # the type of the shapes of PyTorch's tensors
-    GET_CONTEXT = 10  # for GPUs only, from here on
-    SET_CONTEXT = 11
-    VIEW_TENSOR = 12
-    CURRENT_STREAM = 13
-    HISTORY = 14
-    ENCODE_TENSOR_MAP = 15
-    TENSOR_OFFSET = 16  # of PyTorch's C interface, from here on: no address; 0 where there is none
-    GET_DATA = 17
-    GET_TENSOR_DTYPE = 18
-    GET_DEVICE_TYPE = 19
-    GET_DEVICE_INDEX = 20
-    DEVICE_TYPE = 21  # no address: what it calls GPUs
+    ONE_DIGIT = 6  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
+    DESCRIPTOR = 7
+    SHAPE = 8  # the type of the shapes of PyTorch's tensors
+    TENSOR_OFFSET = (
+        9  # no address, nor are the next two: where a Python tensor has its `at::Tensor`
+    )
+    KEYS_OFFSET = 10  # where the object that this points to has the keys of the tensor
+    UNUSUAL_KEYS = 11  # those that no tensor has whose memory is just its elements, on this device
+    GET_NUMEL = 12  # of PyTorch's C interface; 0 where there is none
+    GET_DATA = 13  # the same for GPUs only, as all from here on
+    GET_TENSOR_DTYPE = 14
+    GET_DEVICE_INDEX = 15
+    GET_CONTEXT = 16
+    SET_CONTEXT = 17
+    VIEW_TENSOR = 18
+    CURRENT_STREAM = 19
+    HISTORY = 20
+    ENCODE_TENSOR_MAP = 21
     LAUNCH_WITH_ATTRIBUTES = 22
 
 
