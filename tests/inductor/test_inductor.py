@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import tilewright as tw
 from tests.inductor.graphs import GRAPHS
 
 pytestmark = [pytest.mark.usefixtures("compiling"), pytest.mark.filterwarnings("ignore")]
@@ -121,9 +122,23 @@ def test_which_arguments_are_written():
     assert written_arguments(kernels.scaled_sum, arguments) == ["out_ptr"]
     assert written_arguments(kernels.add_in_place, arguments) == ["x_ptr"]
     assert written_arguments(kernels.tuned, {**arguments, "BLOCK": None}) == ["out_ptr"]
+    # The second configuration writes to another array than the first; the third is refused.
+    either = {"x_ptr": x, "a_ptr": x, "b_ptr": x, "n": 16}
+    assert written_arguments(kernels.tuned_to_either, either) == ["a_ptr", "b_ptr"]
     described = {"source": x.view(2, 8), "target": x.view(2, 8), "n": torch.sym_int(3)}
     blocks = {"source": (2, 8), "target": (2, 8)}
     assert written_arguments(kernels.copy_blocks, described, blocks) == ["target"]
+
+
+def test_kernels_all_of_whose_configurations_are_refused():
+    from tests.inductor import user_kernels as kernels
+    from tilewright.torch.accesses import written_arguments
+
+    x = numbers(16)
+    refused = tw.autotune([tw.Config({"TO_FIRST": None, "BLOCK": 64})], key=["n"])
+    kernel = refused(kernels.tuned_to_either.fn)
+    with pytest.raises(tw.CompileError, match="IS_WHOLE"):
+        written_arguments(kernel, {"x_ptr": x, "a_ptr": x, "b_ptr": x, "n": 16})
 
 
 # ---- processes and caches

@@ -47,6 +47,21 @@ def tuned(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, x * x, mask=offsets < n)
 
 
+@triton.autotune(
+    [triton.Config({"TO_FIRST": chosen, "BLOCK": 64}) for chosen in (True, False, None)],
+    key=["n"],
+)
+@triton.heuristics({"IS_WHOLE": lambda meta: meta["TO_FIRST"] is not None})
+@triton.jit
+def tuned_to_either(
+    x_ptr, a_ptr, b_ptr, n, TO_FIRST: tl.constexpr, IS_WHOLE: tl.constexpr, BLOCK: tl.constexpr
+):
+    tl.static_assert(IS_WHOLE)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store((a_ptr if TO_FIRST else b_ptr) + offsets, x * x, mask=offsets < n)
+
+
 def call_scaled_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tilewright.frontend.parameters import Parameter
+from tilewright.errors import CompileTimeAssertionFailure, Unsupported
 from tilewright.runtime.arguments import Specialization, specialize
 from tilewright.runtime.autotune import Autotuner
 from tilewright.runtime.build import effects, tile_ir
@@ -28,31 +28,59 @@ def written_arguments(
 
     `values` are arguments by name: tensors, or stand-ins with a `dtype`, and numbers, also symbolic
     ones; options of the launch among them do not matter. `descriptors` has the shape of the block
-    of each tensor that the kernel gets as a descriptor. Of the configurations of an autotuned
-    kernel the first is looked at.
+    of each tensor that the kernel gets as a descriptor. An autotuned kernel may write whatever any
+    of its configurations writes; those that a tuner would pass over are left out.
 
-    Raises `CompileError` for what the language does not allow.
+    Raises `CompileError` for what the language does not allow, `Unsupported` where all
+    configurations are left out.
     """
-    function, known = _with_decorators(kernel, dict(values))
-    given = {p.name: _stand_in(known.get(p.name, p.default)) for p in function.params}
-    for name, block in (descriptors or {}).items():
-        given[name] = _descriptor(given[name], block)
-    specializations = {p.name: _specialization(p, given[p.name]) for p in function.params}
-    request = Request(function, specializations)
-    written = set(effects(request, tile_ir(request))["written"])
-    return [p.name for p in function.params if p.name in written]
+    looked_at: set[tuple[Any, ...]] = set()
+    written: set[str] = set()
+    refusal: Exception | None = None
+    names: list[str] = []
+    for function, known in _variants(kernel, dict(values)):
+        names = [p.name for p in function.params]
+        specializations = _specializations(function, known, descriptors or {})
+        key = tuple(specialization.key for specialization in specializations.values())
+        if key in looked_at:
+            continue  # it differs in options of the launch
+        request = Request(function, specializations)
+        try:
+            written.update(effects(request, tile_ir(request))["written"])
+        except (Unsupported, CompileTimeAssertionFailure) as error:
+            refusal = refusal or error
+        else:
+            looked_at.add(key)
+    if refusal is not None and not looked_at:
+        raise refusal
+    return [name for name in names if name in written]
 
 
-def _with_decorators(kernel: Any, values: dict[str, Any]) -> tuple[JITFunction, dict[str, Any]]:
-    """Return the kernel below its decorators, and the arguments with those that they add."""
-    while not isinstance(kernel, JITFunction):
-        if isinstance(kernel, Autotuner) and kernel.configs:
-            values.update(kernel.configs[0].all_kwargs())
-        elif isinstance(kernel, Heuristics):
+def _variants(kernel: Any, values: dict[str, Any]) -> Iterator[tuple[JITFunction, dict[str, Any]]]:
+    """Yield the kernel below its decorators, and the arguments with those that they add.
+
+    There is one for each configuration of an autotuned kernel.
+    """
+    if isinstance(kernel, JITFunction):
+        yield kernel, values
+    elif isinstance(kernel, Autotuner) and kernel.configs:
+        for config in kernel.configs:
+            yield from _variants(kernel.fn, {**values, **config.all_kwargs()})
+    else:
+        known = dict(values)
+        if isinstance(kernel, Heuristics):
             for name, rule in kernel.values.items():
-                values[name] = rule(dict(values))
-        kernel = kernel.fn
-    return kernel, values
+                known[name] = rule(dict(known))
+        yield from _variants(kernel.fn, known)
+
+
+def _specializations(
+    function: JITFunction, known: Mapping[str, Any], descriptors: Mapping[str, Any]
+) -> dict[str, Specialization]:
+    given = {p.name: _stand_in(known.get(p.name, p.default)) for p in function.params}
+    for name, block in descriptors.items():
+        given[name] = _descriptor(given[name], block)
+    return {p.name: specialize(p, given[p.name]).specialization for p in function.params}
 
 
 def _stand_in(value: Any) -> Any:
@@ -73,7 +101,3 @@ def _stand_in(value: Any) -> Any:
 def _descriptor(tensor: Any, block: Any) -> TensorDescriptor:
     others = len(block) - 1
     return TensorDescriptor(tensor, [1] * (others + 1), [16] * others + [1], list(block))
-
-
-def _specialization(parameter: Parameter, value: Any) -> Specialization:
-    return specialize(parameter, value).specialization
