@@ -93,6 +93,52 @@ def test_two_halves_of_a_byte_are_a_word():
 
 
 @tw.jit
+def words_kernel(x_ptr, one_ptr, out_ptr, FORM: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
+    i, k, word = tl.arange(0, M), tl.arange(0, K), tl.arange(0, K // 4)
+    x = tl.load(x_ptr + i[:, None] * (K // 4) + word[None, :])
+    one = tl.load(one_ptr + k[:, None] * K + k[None, :])
+    if FORM == "nibbles":  # half a word apart
+        first, second = tl.join(x & 15, (x >> 4) & 15), tl.join((x >> 16) & 15, (x >> 20) & 15)
+        a = (tl.join(first, second).to(tl.uint8).to(tl.int8) - 8).to(one.dtype)
+    else:
+        first, second = tl.inline_asm_elementwise(
+            "and.b32 $0, $2, 0x00ff00ff; shr.b32 $1, $2, 8; and.b32 $1, $1, 0x00ff00ff;",
+            "=&r,=r,r", [x], dtype=(tl.uint32, tl.uint32), is_pure=True, pack=1,
+        )  # fmt: skip
+        halves = tl.join(first, second)
+        a = tl.join(halves & 0xFFFF, halves >> 16).to(tl.uint16).to(one.dtype, bitcast=True)
+    # So that the threads that multiply have whole words.
+    a = tl.permute(tl.reshape(a, (M, K // 16, 4, 2, 2)), (0, 1, 3, 2, 4))
+    out = tl.dot(tl.reshape(a, (M, K)), one)
+    tl.store(out_ptr + i[:, None] * K + k[None, :], out)
+
+
+def word_values(dtype):
+    x = np.random.default_rng(2).integers(0, 2**32, (ROWS, DEPTH // 4), dtype=np.uint32)
+    return [x, np.eye(DEPTH, dtype=dtype), np.zeros((ROWS, DEPTH), np.float32)]
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_numbers_half_a_word_apart_take_one_instruction_to_become_a_pair(dtype):
+    values = word_values(dtype)
+    both(words_kernel, values, FORM="nibbles", M=ROWS, K=DEPTH)
+    ptx = ptx_of(words_kernel, values, FORM="nibbles", M=ROWS, K=DEPTH)
+    pairs = ROWS * DEPTH // 128 // 2
+    assert len(re.findall(r"lop3\.b32", ptx)) == pairs
+    assert "prmt" not in ptx
+
+
+def test_what_assembly_leaves_is_multiplied_where_it_is():
+    values = word_values(np.float16)
+    both(words_kernel, values, FORM="assembly", M=ROWS, K=DEPTH)
+    ptx = ptx_of(words_kernel, values, FORM="assembly", M=ROWS, K=DEPTH)
+    after = ptx[ptx.rindex("0x00ff00ff") :]
+    assert "wgmma.mma_async" in after
+    moves = re.findall(r"shfl|ld\.shared|ldmatrix", after[: after.index("wgmma.mma")])
+    assert moves == ["shfl"]  # of the number of the warp
+
+
+@tw.jit
 def arithmetic_kernel(
     x_ptr, y_ptr, one_ptr, out_ptr, trips, FORM: tl.constexpr, M: tl.constexpr, K: tl.constexpr
 ):

@@ -226,7 +226,8 @@ class Pairs:
         origins = [self._origin(x, layout, register) for register in pair]
         if any(origin.offset or self.ranges.of(origin.base)[0] < 0 for origin in origins):
             return ""
-        return self._halves(*(self._raw(origin, 0) for origin in origins))
+        word, mask = self._halves(*(self._raw(origin, 0) for origin in origins))
+        return self._word_op("and", word, str(mask))
 
     def _word_op(self, how: str, x: str, y: str) -> str:
         return self.code.assign(f"{how} i32 {x}, {y}")
@@ -291,8 +292,8 @@ class Pairs:
         self, form: _Format, name: str, origins: tuple[_Integer, _Integer], bases: list[int]
     ) -> str:
         """The power plus the integers as floats, and the power taken off again: both are exact."""
-        word = self._halves(*(self._raw(o, -base) for o, base in zip(origins, bases, strict=True)))
-        known = self.code.assign(f"or i32 {word}, {_both(form.bits)}")
+        raw = (self._raw(o, -base) for o, base in zip(origins, bases, strict=True))
+        known = self.puller.machine.keep_and_set(*self._halves(*raw), _both(form.bits))
         taken = [
             form.power - origin.offset - base for origin, base in zip(origins, bases, strict=True)
         ]
@@ -309,12 +310,12 @@ class Pairs:
         are_bytes = all(origin.base.type.element is DTYPES["i8"] for origin in origins)
         if form.power != 128 or not are_bytes or any(origin.offset for origin in origins):
             return ""
-        word = self._halves(*(self._raw(origin, 0) for origin in origins))
-        parts = []
-        for mask in (form.power - 1, form.power):
-            kept = self.code.assign(f"and i32 {word}, {_both(mask)}")
-            parts.append(self.code.assign(f"or i32 {kept}, {_both(form.bits)}"))
-        return self._multiply_add(name, parts[1], _both(form.one | form.sign), parts[0])
+        word, mask = self._halves(*(self._raw(origin, 0) for origin in origins))
+        low, high = (
+            self.puller.machine.keep_and_set(word, mask & _both(kept), _both(form.bits))
+            for kept in (form.power - 1, form.power)
+        )
+        return self._multiply_add(name, high, _both(form.one | form.sign), low)
 
     def _raw(self, origin: _Integer, more: int) -> _Bits:
         """An integer and `more`, of which the upper bits count as 0: it is not negative."""
@@ -346,21 +347,27 @@ class Pairs:
         text = self.puller.pull(value, layout, register).text
         return _Bits(text, bits, 0, (1 << min(bits, WORD_BITS)) - 1)
 
-    def _halves(self, low: _Bits, high: _Bits) -> str:
-        """The word of two numbers of up to 16 bits; one multiplication where both are of one."""
+    def _halves(self, low: _Bits, high: _Bits) -> tuple[str, int]:
+        """A word, and the mask of its bits that are two numbers of up to 16 bits.
+
+        Of one number they are a shift or a multiplication away.
+        """
         code = self.code
+        mask = low.mask | high.mask << 16
         up = 16 - high.shift
+        if low.text == high.text and high.shift == low.shift + 16:
+            return self._shifted_down(low), mask
         if low.text == high.text and not low.shift and low.bits <= up and low.mask < 1 << up:
-            twice = code.assign(f"mul i32 {self._extended(low)}, {1 | 1 << up}")
-            return code.assign(f"and i32 {twice}, {low.mask | high.mask << 16}")
-        words = []
-        for part in (low, high):
-            text = self._extended(part)
-            if part.shift:
-                text = code.assign(f"lshr i32 {text}, {part.shift}")
-            words.append(code.assign(f"and i32 {text}, {part.mask}"))
-        upper = code.assign(f"shl i32 {words[1]}, 16")
-        return code.assign(f"or i32 {words[0]}, {upper}")
+            return code.assign(f"mul i32 {self._extended(low)}, {1 | 1 << up}"), mask
+        lower, upper = (
+            code.assign(f"and i32 {self._shifted_down(part)}, {part.mask}") for part in (low, high)
+        )
+        upper = code.assign(f"shl i32 {upper}, 16")
+        return code.assign(f"or i32 {lower}, {upper}"), mask
+
+    def _shifted_down(self, part: _Bits) -> str:
+        text = self._extended(part)
+        return self.code.assign(f"lshr i32 {text}, {part.shift}") if part.shift else text
 
     def _extended(self, part: _Bits) -> str:
         """The number of which a part is some bits, as a word."""

@@ -17,7 +17,14 @@ from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.gpu.products import ProductPlan
-from tilewright.codegen.gpu.views import padded, result_layout, split_layout
+from tilewright.codegen.gpu.threads import thread_columns
+from tilewright.codegen.gpu.views import (
+    operand_layout,
+    padded,
+    result_layout,
+    split_layout,
+    without,
+)
 from tilewright.codegen.uses import Uses, defining_op, pointer_root
 from tilewright.ir.core import Effect, Function, Op, Param, Value
 from tilewright.layout import LinearLayout, contiguous_elements, memory_vectors
@@ -301,7 +308,8 @@ class Placement:
             case ops.For() | ops.While():
                 return self._carried(op, op.results.index(value))
             case ops.InlineAssembly() | ops.ForeignCall() | ops.MapElements():
-                return next(filter(None, map(self._wanted, op.operands)), self._default(value))
+                wanted = filter(None, map(self._wanted, op.operands))
+                return self._where_multiplied(op) or next(wanted, self._default(value))
             case ops.If():
                 number = op.results.index(value)
                 arms = (arm.yields[number] for arm in (op.then, op.orelse))
@@ -342,6 +350,23 @@ class Placement:
                 found.append(layout)
         return max(found, key=_spread, default=None)
 
+    def _where_multiplied(self, op: Op) -> LinearLayout | None:
+        """Where a product takes what the results of an op become, elementwise or by moves."""
+        for dot in self.uses.block_of[op].ops:
+            if not isinstance(dot, ops.Dot):
+                continue
+            plan = self.product(dot)
+            waiting = [(dot.a, plan.a)] if plan.runs_on else [(dot.a, plan.a), (dot.b, plan.b)]
+            seen = set()
+            while waiting:
+                value, layout = waiting.pop()
+                if value in op.results:
+                    return layout
+                if value not in seen and self.uses.is_virtual(value):
+                    seen.add(value)
+                    waiting += _sources(value, layout)
+        return None
+
     def product(self, op: ops.Dot) -> ProductPlan:
         """Return how a product is computed."""
         if op not in self._products:
@@ -353,6 +378,22 @@ class Placement:
         """Whether another product stands beside it, which then reads what this one leaves."""
         neighbours = self.uses.block_of[op].ops
         return any(isinstance(other, ops.Dot) and other is not op for other in neighbours)
+
+
+def _sources(value: Value, layout: LinearLayout) -> list[tuple[Value, LinearLayout]]:
+    """What the elements in registers of a layout are computed from, and where that lies."""
+    op, last = defining_op(value), len(value.shape) - 1
+    match op:
+        case None:
+            return []
+        case ops.Join() if any(column & 1 for column in thread_columns(layout, last)):
+            return []
+        case ops.Join():
+            return [(side, without(layout, last)) for side in op.operands]
+    inner = operand_layout(op, layout)
+    if inner is not None:
+        return [(op.operands[0], inner)]
+    return [(operand, layout) for operand in op.operands if operand.shape == value.shape]
 
 
 def _is_handed_on(value: Value) -> bool:

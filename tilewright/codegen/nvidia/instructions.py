@@ -104,6 +104,11 @@ class PtxMachine(
         result = self.code.call(kind, f"llvm.fma.{suffix}", arguments)
         return self.code.assign(f"bitcast {kind} {result} to i32")
 
+    def keep_and_set(self, word: str, kept: int, ones: int) -> str:
+        # `ptxas` makes two instructions of an `and` and an `or` with constants.
+        text = f"lop3.b32 $0, $1, {kept}, {ones}, 0xEA;"
+        return self.code.assign(f'call i32 asm "{text}", "=r,r"(i32 {word})')
+
     # -- memory -----------------------------------------------------------------------------------
 
     def masked_load(
