@@ -1,7 +1,7 @@
 """Branches, loops and jumps: the traced kernel, the eager one and Python agree."""
 
 # The kernels show every construct, good style or not.
-# ruff: noqa: B007, B905, F821, PIE808, RET508, SIM102, SIM108
+# ruff: noqa: B007, B905, F821, PIE808, PLW0120, RET508, SIM102, SIM108
 
 import inspect
 from itertools import product
@@ -337,6 +337,60 @@ def jump_after_nested_loop(n, k):
     return s
 
 
+def else_after_break(n, k):
+    s = 0
+    for i in range(n):
+        if i == k:
+            break
+        s += i
+    else:
+        s = -s - 1
+    while s < 4:
+        s += 3
+        if s == k:
+            break
+    else:
+        s += 100
+    return s
+
+
+def else_without_break(n, k):
+    s = k
+    for i in range(n):
+        s += i
+    else:
+        s *= 2
+    return s
+
+
+def else_of_inner_loop_leaves_the_outer(n, k):
+    s = 0
+    for i in range(n):
+        for j in range(k):
+            if j > i:
+                break
+            s += 1
+        else:
+            if i > 2:
+                break
+            continue
+        s += 10
+    else:
+        return -s
+    return s
+
+
+def else_of_unrolled_loop(n, k):
+    s = 0
+    for i in tl.static_range(4):
+        if i * n == k:
+            break
+        s += i
+    else:
+        s = 50
+    return s
+
+
 CASES = [
     value
     for value in list(globals().values())
@@ -437,6 +491,36 @@ def test_index_types():
 
     assert returned(widest, 4) == [3]
     assert returned(widest, np.int64(2**40) - np.int64(2**40) + np.int64(3)) == [2]
+
+
+@pytest.mark.parametrize("name", ["uint32", "uint64", "int64"])
+def test_the_index_has_the_common_type_of_the_bounds(name):
+    @kernel
+    def f(n, step, DTYPE: tl.constexpr):
+        s = 0
+        for i in range(n):
+            tl.static_assert(i.dtype == DTYPE)
+            s = s * 10 + i.to(tl.int32)
+        for i in range(n, 0, step):
+            tl.static_assert(i.dtype == DTYPE)
+            s = s * 10 + i.to(tl.int32)
+        return s
+
+    n = getattr(np, name)(3)
+    assert returned(f, n, -1, DTYPE=getattr(tl, name)) == [12321]
+
+
+def test_range_takes_the_options_of_the_language():
+    @kernel
+    def f(n):
+        s = 0
+        for i in range(0, n, step=2, num_stages=2):
+            s += i
+        return s
+
+    assert returned(f, 5) == [6]
+    (loop,) = ops_of(ir_of(f, 5), For)
+    assert loop.num_stages == 2
 
 
 def test_range_options_reach_the_op():
@@ -585,6 +669,54 @@ def test_folded_branches_are_not_read():
         return r + tl.load(x)
 
     assert returned(f, 4, FAST=True, x=None) == [5]
+
+
+def test_a_constant_decides_behind_a_runtime_value():
+    @kernel
+    def f(n, FAST: tl.constexpr, x):
+        r = n
+        if n > 3 and FAST:
+            r = tl.load(x) + undefined_name
+        if FAST and n > 3:
+            r = undefined_name
+        if n > 3 or not FAST:
+            r += 1
+        else:
+            r = undefined_name
+        tl.static_assert(not (n > 3 and n < 8 and FAST))
+        return r + (undefined_name if n > 3 and FAST else 10)
+
+    assert returned(f, 4, FAST=False, x=None) == [15]
+
+
+def test_a_constant_that_decides_nothing_drops_out():
+    @kernel
+    def f(n, ON: tl.constexpr):
+        both = n > 3 and ON
+        tl.static_assert(both.dtype == tl.int1)
+        number = n and ON
+        tl.static_assert(number.dtype == tl.int32)
+        either = 0 or n or False
+        while n < 9 and ON:
+            n += 2
+        return both, number, either, n
+
+    assert returned(f, 4, ON=True) == [True, 4, 4, 10]
+
+
+def test_one_result_on_all_paths_stays_a_constant():
+    @kernel
+    def width(n):
+        if n > 1:
+            return 4
+        return 4
+
+    @kernel
+    def f(n):
+        WIDTH: tl.constexpr = width(n)
+        return tl.arange(0, WIDTH)
+
+    assert returned(f, 3) == [[0, 1, 2, 3]]
 
 
 def test_recursion_through_constants():

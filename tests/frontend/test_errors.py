@@ -428,8 +428,9 @@ CONSTRUCTS = {
     "a set comprehension": "x = {i for i in (1, 2)}",
     "an element cannot be assigned": "x = tl.arange(0, 4)\nx[0] = 1",
     "an attribute cannot be assigned": "n.x = 1",
-    "a starred target": "a, *b = (1, 2)",
-    "`else` of a loop": "for i in range(n):\n    pass\nelse:\n    pass",
+    "a starred target": "for a, *b in ((1, 2), (3, 4)):\n    pass",
+    "yield is not": "yield n",
+    "range has no option `step_size`": "for i in range(n, step_size=2):\n    pass",
     "`@` is not": "x = n @ n",
     "`in` needs": "x = n in (1, 2)",
     "**arguments are not": "x = tl.zeros(**n)",
@@ -445,7 +446,6 @@ CONSTRUCTS = {
     "is no condition": "if tl.float32:\n    pass",
     "TypeError": "x = 'a' + 1",
     "missing 1 required positional argument: 'axis'": "x = tl.argmax(tl.arange(0, 4))",
-    "`else` of a loop is": "while n < 0:\n    pass\nelse:\n    pass",
     "has no attribute `shap`": "x = n.shap",
     "got two values": "x = attribute_of(n, 1, x=2)",
     "takes 2 arguments, got 3": "x = attribute_of(n, 1, 2)",
@@ -473,7 +473,8 @@ def test_construct_is_refused(start):
 # What Python itself runs, or refuses in words of its own.
 REFUSED_EVERYWHERE = [
     "`del` is", "an element cannot be assigned", "an attribute cannot be assigned",
-    "a starred target", "`else` of a loop", "`else` of a loop is", "`@` is not", "TypeError",
+    "a starred target", "`@` is not", "TypeError", "yield is not",
+    "range has no option `step_size`",
     "cannot unpack 2 values", "cannot unpack a value", "has no attribute `shap`",
     "missing 1 required positional argument: 'axis'",
 ]  # fmt: skip

@@ -99,3 +99,48 @@ def test_formats_of_f_strings(launch):
     out = np.zeros(1, np.int32)
     launch(formats, (1,), out, N=5)
     assert out[0] == 22
+
+
+@jit
+def starred(out_ptr, n):
+    first, *middle, last = (n, 2, 3, 4)
+    *start, (x, y) = (5, (6, 7))
+    everything = middle + start
+    tl.store(out_ptr, first * 1000 + everything[1] * 100 + last * 10 + len(everything))
+    tl.store(out_ptr + 1, x * y)
+
+
+def test_starred_targets(launch):
+    out = np.zeros(2, np.int32)
+    launch(starred, (1,), out, 9)
+    assert out.tolist() == [9343, 42]
+
+
+@jit
+def convert(out_ptr, n, SCALE: tl.constexpr):
+    tl.static_assert(n.dtype == tl.int32)
+    tl.static_assert(SCALE.shape == ())
+    tl.store(out_ptr, n.to(tl.int64) * SCALE.to(tl.int64))
+    widened = lambda x: x.to(tl.int64)  # noqa: E731
+    tl.store(out_ptr + 1, widened(n) + SCALE.bit_length())
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_numbers_have_the_attributes_of_scalars(launch, n):
+    out = np.zeros(2, np.int64)
+    launch(convert, (1,), out, n, SCALE=2**40)
+    assert out.tolist() == [n * 2**40, n + 41]
+
+
+@jit
+def ask_for_none(out_ptr, x_ptr, y_ptr):
+    if x_ptr == None:  # noqa: E711
+        tl.store(out_ptr, 1)
+    if y_ptr != None:  # noqa: E711
+        tl.store(out_ptr + 1, tl.load(y_ptr))
+
+
+def test_none_is_compared_at_compile_time(launch):
+    out = np.zeros(2, np.int32)
+    launch(ask_for_none, (1,), out, None, np.int32([5]))
+    assert out.tolist() == [1, 5]

@@ -94,6 +94,16 @@ def test_gather(cube):
     assert array(x.gather(tile([[3], [0], [1]], "i32"), -1)).tolist() == [[3], [4], [9]]
 
 
+def test_integers_that_differ_in_the_sign_are_joined_as_the_first():
+    a, b = tile([-1], "i32"), tile([1], "u32")
+    for joined in (tl.join(a, b), tl.interleave(a, b), tl.cat(a, b)):
+        assert joined.dtype is tl.int32
+        assert array(tl.ravel(joined)).tolist() == [-1, 1]
+    assert tl.join(b, a).dtype is tl.uint32
+    with pytest.raises(CompileError, match="cat: the types differ"):
+        tl.cat(a, tile([1], "i64"))
+
+
 def test_new_tiles():
     assert array(tl.full((2, 2), 1.5, tl.float16)).tolist() == [[1.5, 1.5], [1.5, 1.5]]
     assert tl.full((), 3, tl.int64).shape == ()
@@ -105,8 +115,8 @@ def test_new_tiles():
     assert (like.shape, like.dtype) == ((1, 2), tl.float16)
     with pytest.raises(CompileError, match="must be a scalar"):
         tl.full((2,), tl.arange(0, 2), tl.int32)
-    with pytest.raises(CompileError, match="out of range for i8"):
-        tl.full((2,), 300, tl.int8)
+    assert array(tl.full((2,), 300, tl.int8)).tolist() == [44, 44]
+    assert array(tl.full((), 2**32 - 1, tl.int32)) == -1
 
 
 def test_ranges_of_any_length():

@@ -71,3 +71,33 @@ def test_settings_are_where_they_were_given():
     assert kernel.do_not_specialize == ("n",)
     assert kernel.do_not_specialize_on_alignment == (0,)
     assert kernel.noinline
+
+
+@tw.jit
+def grown(x):
+    return x + 1
+
+
+@tw.jit
+def patched(out_ptr):
+    tl.store(out_ptr, grown(10))
+
+
+def test_another_text_is_taken_over(launch):
+    def run():
+        out = np.zeros(1, np.int32)
+        launch(patched, (1,), out)
+        return int(out[0]), patched.cache_key
+
+    texts = grown.src, patched.src
+    try:
+        first, key = run()
+        patched._unsafe_update_src(texts[1].replace("10", "20"))
+        second, other = run()
+        grown._unsafe_update_src(texts[0].replace("+ 1", "+ 5"))
+        patched.hash = None
+        assert (first, second, run()[0]) == (11, 21, 25)
+        assert key != other
+    finally:
+        grown._unsafe_update_src(texts[0])
+        patched._unsafe_update_src(texts[1])

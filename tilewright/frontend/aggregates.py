@@ -71,7 +71,7 @@ def is_aggregate(cls: type) -> bool:
 
 
 @builtin
-def aggregate_replace(x: Any, **fields: Any) -> Any:
+def aggregate_replace(x: Any, /, **fields: Any) -> Any:
     """Return a copy of an aggregate with other values in some of its fields."""
     if not is_aggregate(type(x)):
         raise CompileError(f"aggregate_replace: expected an aggregate, got {describe(x)}")

@@ -21,6 +21,7 @@ from tilewright.frontend.captures import Captures, Namespace, Reference, outside
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.extensions import refuse_syntax
 from tilewright.frontend.liveness import Liveness
+from tilewright.frontend.loop_else import without_loop_else
 from tilewright.frontend.parameters import Parameter, read_parameters
 from tilewright.frontend.source import SourceReader, SourceText
 
@@ -110,20 +111,29 @@ class Definition:
         """The syntax tree; hold on to it while its nodes are in use."""
         syntax = self._syntax() if self._syntax is not None else None
         if syntax is None:
-            syntax = Syntax(self.source.parse())
+            tree = self.source.parse()
             if self.is_strict:
-                refuse_syntax(syntax.tree, syntax.liveness, self._at)
+                refuse_syntax(tree, Liveness(tree), self._at)
+            syntax = Syntax(without_loop_else(tree))
             self._syntax = weakref.ref(syntax)
             _RECENT.append(syntax)
         return syntax
 
     def _unsafe_update_src(self, source: str) -> None:
-        """Take another text for the function, before it is used: what programs call that write it.
+        """Take another text for the function: what programs call that write functions.
 
-        It must be the `def` of the very Python function, as for `jit(source=...)`.
+        It has the name and the parameters of the Python function. Kernels that call this one take
+        it over when their `hash` is set to None.
         """
         self._reader = SourceReader(self.fn, source)
-        vars(self).pop("_read", None)
+        self.forget_compiled()
+
+    def forget_compiled(self) -> None:
+        """Forget what has been found out about the text, and made of it."""
+        self._syntax = self.runnable = None
+        for name, member in vars(Definition).items():
+            if isinstance(member, cached_property):
+                vars(self).pop(name, None)
 
     def _at(self, node: ast.AST, error: CompileError) -> CompileError:
         error.at(self.source.locate(node, self.name, None))
@@ -150,8 +160,12 @@ class Definition:
 
     @property
     def hash(self) -> str:
-        """Another name of `cache_key`."""
+        """Another name of `cache_key`; set to None, it is found anew."""
         return self.cache_key
+
+    @hash.setter  # noqa: A003 - the name of Triton
+    def hash(self, value: None) -> None:
+        self.forget_compiled()
 
     @property
     def src(self) -> str:

@@ -21,6 +21,7 @@ from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import Eager, activate, current
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import (
+    attribute_of,
     compare_values,
     join_truths,
     missing_attribute,
@@ -30,7 +31,7 @@ from tilewright.frontend.expressions import (
 from tilewright.frontend.frame import is_our_fault
 from tilewright.frontend.nested import function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements, python_function
-from tilewright.frontend.rewrite import RUNTIME, rewrite_function
+from tilewright.frontend.rewrite import REST, RUNTIME, rewrite_function
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
 from tilewright.frontend.statements import DECLARED
 from tilewright.frontend.structure import decay, has_tensor
@@ -149,6 +150,7 @@ class _Runtime:
     DECLARED = DECLARED
     decay = staticmethod(decay)
     elements = staticmethod(elements)
+    attribute = staticmethod(attribute_of)
     negate = staticmethod(negate)
     tuple = tuple
     bind = staticmethod(to_tensor)
@@ -173,9 +175,11 @@ class _Runtime:
 
     @staticmethod
     def unpack(value: Any, pattern: Any) -> Any:
-        if pattern is None:
+        if not isinstance(pattern, builtins.tuple):
             return to_tensor(value)
-        items = unpacked_items(value, len(pattern))
+        items = unpacked_items(
+            value, len(pattern), pattern.index(REST) if REST in pattern else None
+        )
         return builtins.tuple(map(_Runtime.unpack, items, pattern))
 
     @staticmethod

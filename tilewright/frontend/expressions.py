@@ -6,22 +6,25 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from tilewright.errors import CompileError, TilewrightError, UnknownName
 from tilewright.frontend.branches import VALUE, Branches
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.definition import Definition
+from tilewright.frontend.extensions import extension
 from tilewright.frontend.nested import NestedFunction, function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements
-from tilewright.frontend.refused_syntax import refused_target
+from tilewright.frontend.refused_syntax import YIELD, refused_target
 from tilewright.frontend.semantic import condition, logical_and, logical_not, logical_or, to_tensor
+from tilewright.frontend.semantic.values import is_number
 from tilewright.frontend.structure import has_tensor
 from tilewright.frontend.tensor import Tensor, constant_array
 
 __all__ = [
-    "Expressions", "apply_binary", "compare_values", "join_truths", "missing_attribute", "negate",
-    "unpacked_items",
+    "Expressions", "apply_binary", "attribute_of", "compare_values", "join_truths",
+    "missing_attribute", "negate", "unpacked_items",
 ]  # fmt: skip
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -62,8 +65,6 @@ _INSTEAD = {
     "Set": ("a set", "use a tuple"),
     "DictComp": ("a dict comprehension", "use a list comprehension over a tuple"),
     "SetComp": ("a set comprehension", "use a list comprehension over a tuple"),
-    "Yield": ("yield", "return a tuple"),
-    "YieldFrom": ("yield", "return a tuple"),
     "Await": ("await", "a kernel has no coroutines"),
 }
 
@@ -87,15 +88,22 @@ def compare_values(kind: type[ast.cmpop], a: Any, b: Any) -> Any:
 def join_truths(
     is_and: bool, result: Any, others: Iterable[Any], evaluate: Callable[[Any], Any]
 ) -> Any:
-    """Join truths as `and` and `or` do: compile-time ones short-circuit, tensors do not."""
-    for other in others:
-        if isinstance(result, Tensor):
-            result = (logical_and if is_and else logical_or)(result, evaluate(other))
-        elif bool(result) != is_and:
-            return result
+    """Join truths as `and` and `or` do: compile-time ones decide at once or drop out.
+
+    What comes behind a tensor is evaluated, since its truth is not known, and may still decide:
+    `tensor and False` is false at compile time.
+    """
+    joined: Tensor | None = None
+    for value in chain([result], map(evaluate, others)):
+        if not isinstance(value, Tensor):
+            if bool(value) != is_and:
+                return value
+            result = value
+        elif joined is None:
+            joined = value
         else:
-            result = evaluate(other)
-    return result
+            joined = (logical_and if is_and else logical_or)(joined, value)
+    return result if joined is None else joined
 
 
 def negate(value: Any) -> Any:
@@ -103,20 +111,26 @@ def negate(value: Any) -> Any:
     return logical_not(value) if isinstance(value, Tensor) else not value
 
 
-def unpacked_items(value: Any, count: int) -> tuple[Any, ...]:
-    """Return the items of a value that is assigned to so many targets."""
+def unpacked_items(value: Any, count: int, rest: int | None = None) -> tuple[Any, ...]:
+    """Return the items of a value that is assigned to so many targets.
+
+    `rest` is the place of the starred target, which takes a tuple of what the others leave.
+    """
     if not isinstance(value, tuple):
         text = f"a value of type {value.value.type}" if isinstance(value, Tensor) else repr(value)
         raise CompileError(
             f"cannot unpack {text}: it is no tuple",
             hint="assign it to one name; tl.split takes a tile apart",
         )
-    if len(value) != count:
+    if len(value) < count - 1 if rest is not None else len(value) != count:
         raise CompileError(
             f"cannot unpack {len(value)} values into {count} names",
             hint="give each value a name",
         )
-    return value
+    if rest is None:
+        return value
+    end = len(value) - (count - 1 - rest)
+    return (*value[:rest], value[rest:end], *value[end:])
 
 
 def missing_attribute(value: Any, name: str) -> UnknownName:
@@ -126,6 +140,19 @@ def missing_attribute(value: Any, name: str) -> UnknownName:
         f"a value of type {value.value.type}" if is_tensor else f"{type(value).__name__} {value!r}"
     )
     return UnknownName(f"{what} has no attribute `{name}`", hint=_attribute_hint(value, name))
+
+
+def attribute_of(value: Any, name: str) -> Any:
+    """Return an attribute; a compile-time number has those of the scalar that it becomes, too."""
+    try:
+        return getattr(value, name)
+    except UnknownName:
+        raise
+    except AttributeError:
+        if not (is_number(value) and hasattr(Tensor, name)):
+            raise missing_attribute(value, name) from None
+    extension(f"`.{name}` of the constant {value}", "give the parameter a type: `n: tl.int32`")
+    return getattr(to_tensor(value), name)
 
 
 class Expressions(Branches):
@@ -210,13 +237,7 @@ class Expressions(Branches):
         return value
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
-        value = self.expression(node.value)
-        try:
-            return getattr(value, node.attr)
-        except UnknownName:
-            raise
-        except AttributeError:
-            raise missing_attribute(value, node.attr) from None
+        return attribute_of(self.expression(node.value), node.attr)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value = self.expression(node.value)
@@ -230,6 +251,11 @@ class Expressions(Branches):
     def visit_Slice(self, node: ast.Slice) -> slice:
         parts = (node.lower, node.upper, node.step)
         return slice(*(None if part is None else self.expression(part) for part in parts))
+
+    def visit_Yield(self, node: ast.Yield | ast.YieldFrom) -> None:
+        raise CompileError(YIELD.message, hint=YIELD.hint)
+
+    visit_YieldFrom = visit_Yield  # noqa: N815 - the name of the node
 
     def visit_Lambda(self, node: ast.Lambda) -> NestedFunction:
         return self.nested(node)
@@ -288,15 +314,16 @@ class Expressions(Branches):
         if isinstance(target, ast.Name):
             self.names[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
+            self.refuse_target(target)
             items = self.unpacked(target, value)
             for inner, item in zip(target.elts, items, strict=True):
                 self.bind_pattern(inner, item)
         else:
             self.refuse_target(target)
 
-    def refuse_target(self, target: ast.expr) -> None:
+    def refuse_target(self, target: ast.expr, *, takes_rest: bool = False) -> None:
         """Raise `CompileError` for a target of which a part can be bound nowhere in a kernel."""
-        refused = refused_target(target)
+        refused = refused_target(target, takes_rest=takes_rest)
         if refused is not None:
             part, refusal = refused
             with self.at(part):
@@ -304,9 +331,9 @@ class Expressions(Branches):
 
     def unpacked(self, target: ast.Tuple | ast.List, value: Any) -> tuple[Any, ...]:
         """Return the items of a value for a target of several names."""
-        self.refuse_target(target)
+        stars = [i for i, part in enumerate(target.elts) if isinstance(part, ast.Starred)]
         with self.at(target):
-            return unpacked_items(value, len(target.elts))
+            return unpacked_items(value, len(target.elts), stars[0] if stars else None)
 
     def _known_truth(self, test: ast.expr) -> bool:
         value = self.expression(test)

@@ -105,8 +105,13 @@ def _jump(node: ast.AST) -> _Reported:
     return f"`{name}`", instead
 
 
+_ELSE = ("`else` of a loop", "set a flag before `break`, and ask it after the loop")
+
+
 def _for(node: ast.AST) -> _Reported:
     assert isinstance(node, ast.For)
+    if node.orelse:
+        return _ELSE
     if _called(node) in {"range", "static_range"}:
         return None
     return "a loop over anything but a range", "for i in tl.static_range(len(items)): items[i]"
@@ -114,6 +119,8 @@ def _for(node: ast.AST) -> _Reported:
 
 def _while(node: ast.AST) -> _Reported:
     assert isinstance(node, ast.While)
+    if node.orelse:
+        return _ELSE
     if not isinstance(node.test, ast.Constant):
         return None
     return "a loop whose condition is a constant", "write the condition to go on"
@@ -130,6 +137,8 @@ def _compare(node: ast.AST) -> _Reported:
 
 def _assign(node: ast.AST) -> _Reported:
     assert isinstance(node, ast.Assign)
+    if any(isinstance(inner, ast.Starred) for target in node.targets for inner in ast.walk(target)):
+        return "a starred target", "take the items apart: items[0], items[1:]"
     return None if len(node.targets) == 1 else ("several targets", "one assignment for each name")
 
 

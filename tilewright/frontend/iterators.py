@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import is_eager
 from tilewright.frontend.semantic.casts import convert
+from tilewright.frontend.semantic.promotion import common_type
 from tilewright.frontend.semantic.values import describe, full_of, to_constant, to_tensor
 from tilewright.frontend.tensor import Tensor
-from tilewright.ir.types import DTYPES
+from tilewright.ir.types import DTYPES, DType
 
 __all__ = ["condition", "range", "static_range"]
 
@@ -60,13 +62,29 @@ class range(_Bounds):
     def __iter__(self) -> Iterator[Tensor]:
         if not is_eager():
             raise CompileError("tl.range works in the header of a `for` only")
-        bounds = self.bounds()
-        start, stop, step = map(int, bounds)
+        start, stop, step = map(int, self.bounds())
         numbers = builtins.range(start, stop, step) if step else builtins.range(0)
-        return (full_of(number, bounds[0].dtype) for number in numbers)
+        element = self.index_dtype
+        return (full_of(number, element) for number in numbers)
+
+    @property
+    def index_dtype(self) -> DType:
+        """The type of the index: the common type of the bounds."""
+        dtypes = [tensor.dtype for tensor in self._scalars()]
+        return functools.reduce(common_type, (d for d in dtypes if isinstance(d, DType)))
 
     def bounds(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return start, stop and step as integers of one type: int32, or int64 if one is wider."""
+        """Return start, stop and step as integers of one type that has a sign: int32 or int64."""
+        tensors = self._scalars()
+        # An unsigned number needs a bit for the sign.
+        widths = [t.dtype.primitive_bitwidth + t.dtype.is_int_unsigned() for t in tensors]
+        index = DTYPES["i64" if max(widths) > 32 else "i32"]
+        start, stop, step = (convert(tensor, index) for tensor in tensors)
+        if not isinstance(self.step, Tensor) and self.step == 0:
+            raise CompileError("the step of a range must not be 0")
+        return start, stop, step
+
+    def _scalars(self) -> list[Tensor]:
         tensors = []
         for name, bound in (("start", self.start), ("stop", self.stop), ("step", self.step)):
             tensor = to_tensor(bound)
@@ -75,13 +93,7 @@ class range(_Bounds):
                     f"the {name} of a range must be a scalar integer, got {describe(bound)}"
                 )
             tensors.append(tensor)
-        # An unsigned number needs a bit for the sign.
-        widths = [t.dtype.primitive_bitwidth + t.dtype.is_int_unsigned() for t in tensors]
-        index = DTYPES["i64" if max(widths) > 32 else "i32"]
-        start, stop, step = (convert(tensor, index) for tensor in tensors)
-        if not isinstance(self.step, Tensor) and self.step == 0:
-            raise CompileError("the step of a range must not be 0")
-        return start, stop, step
+        return tensors
 
 
 class static_range(_Bounds):

@@ -19,12 +19,13 @@ from tilewright.frontend.frame import BREAK, CONTINUE, RETURN, Arm
 from tilewright.frontend.liveness import assigned_names, target_names
 from tilewright.frontend.loop_state import Carried, FirstBound, Leaving, Loop
 from tilewright.frontend.pythonic import elements, loop_options
-from tilewright.frontend.refused_syntax import LOOP_ELSE
 from tilewright.frontend.semantic import condition
+from tilewright.frontend.semantic.casts import convert
 from tilewright.frontend.structure import Unusable, decay, fits
 from tilewright.frontend.tensor import Tensor, constant_array
 from tilewright.frontend.trips import Trips
 from tilewright.ir.core import Block, Param, Value
+from tilewright.ir.types import TileType
 from tilewright.ops import Add, For, While
 
 __all__ = ["Loops"]
@@ -37,17 +38,10 @@ def _certainly_runs(start: Value, stop: Value, step: Value) -> bool:
     return len(known) == 3 and known[2] != 0 and len(range(*known)) > 0
 
 
-def _refuse_else(loops: Loops, node: Loop) -> None:
-    if node.orelse:
-        with loops.at(node.orelse[0]):
-            raise CompileError(LOOP_ELSE.message, hint=LOOP_ELSE.hint)
-
-
 class Loops(Calls):
     """`for` and `while`."""
 
     def visit_For(self, node: ast.For) -> None:
-        _refuse_else(self, node)
         over = self.expression(node.iter)
         if isinstance(over, iterators.range):
             with self.at(node.iter):
@@ -130,14 +124,15 @@ class Loops(Calls):
         self, node: ast.For, loop: iterators.range, bounds: tuple[Value, Value, Value]
     ) -> None:
         index = Param(bounds[0].type)
-        carried = self._carried(node, Tensor(index))
+        seen = loop.index_dtype
+        carried = self._carried(node, Tensor(Param(TileType(seen))))
         if _certainly_runs(*bounds):
             carried.certainly_runs()
         params = carried.params()
         block = Block((index, *params))
 
         def body() -> None:
-            self.assign(node.target, Tensor(index))
+            self.assign(node.target, convert(Tensor(index), seen))
             self._body(node)
 
         arm = self._iteration(carried, params, block, body)
@@ -166,7 +161,6 @@ class Loops(Calls):
         self._forget(node, carried)
 
     def visit_While(self, node: ast.While) -> None:
-        _refuse_else(self, node)
         carried = self._carried(node)
         params, tested = carried.params(), carried.params()
         test, block = Block(tested), Block(params)

@@ -19,11 +19,16 @@ from tilewright.frontend.tensor import Tensor
 __all__ = ["PYTHON_FUNCTIONS", "elements", "loop_options", "python_function"]
 
 
-def _make_range(*bounds: Any) -> iterators.range:
-    """Return what `range(...)` is in a kernel."""
+def _make_range(*bounds: Any, **options: Any) -> iterators.range:
+    """Return what `range(...)` is in a kernel; it takes the options of `tl.range`, too."""
     if not 1 <= len(bounds) <= 3:
         raise CompileError(f"range takes 1 to 3 arguments, got {len(bounds)}")
-    return iterators.range(*bounds)
+    for name in options:
+        if name not in {"step", *_OPTIONS}:
+            raise CompileError(
+                f"range has no option `{name}`", hint=f"its options are {', '.join(_OPTIONS)}"
+            )
+    return iterators.range(*bounds, **options)
 
 
 # A loop that is unrolled, or a comprehension, has no more items.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-__all__ = ["DELETE", "LOOP_ELSE", "Refusal", "refused_target"]
+__all__ = ["DELETE", "YIELD", "Refusal", "refused_target"]
 
 
 class Refusal(NamedTuple):
@@ -15,9 +15,9 @@ class Refusal(NamedTuple):
     hint: str
 
 
-LOOP_ELSE = Refusal("`else` of a loop is not part of the language", "set a flag before `break`")
 DELETE = Refusal("`del` is not part of the language", "leave it out, or bind another name")
-_STARRED = Refusal("a starred target is not part of the language", "name every item")
+YIELD = Refusal("yield is not part of the language", "return a tuple")
+_STARRED = Refusal("a starred target is for assignments, to a name", "name every item")
 _ELEMENT = Refusal(
     "an element cannot be assigned: values in a kernel do not change",
     "make a new tile with tl.where, or write memory with tl.store(pointer, value)",
@@ -28,13 +28,21 @@ _ATTRIBUTE = Refusal(
 )
 
 
-def refused_target(target: ast.expr) -> tuple[ast.expr, Refusal] | None:
-    """Return the first part of a target that a kernel cannot bind; None for names and tuples."""
+def refused_target(
+    target: ast.expr, *, takes_rest: bool = False
+) -> tuple[ast.expr, Refusal] | None:
+    """Return the first part of a target that a kernel cannot bind; None for names and tuples.
+
+    `takes_rest`: `*rest` may stand among the items of a tuple.
+    """
     match target:
         case ast.Name():
             return None
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return next(filter(None, map(refused_target, parts)), None)
+            refused = (refused_target(part, takes_rest=takes_rest) for part in parts)
+            return next(filter(None, refused), None)
+        case ast.Starred(value=ast.Name()) if takes_rest:
+            return None
         case ast.Starred():
             return target, _STARRED
         case ast.Subscript():

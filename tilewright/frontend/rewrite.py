@@ -14,8 +14,10 @@ in the kernel           run as
 `a if c else b`         `RUNTIME.choose(c, lambda: a, lambda: b)`
 `for i in e:`           `for i in RUNTIME.iterate(e):`
 `return e`              `return RUNTIME.result(e, dynamic)`
+`x.to`                  `RUNTIME.attribute(x, "to")`
 `lambda x: e`           `RUNTIME.nested(lambda x: e, line, column)`
-`x[i] = e`, `del x`     `RUNTIME.refuse(message, hint)`
+`x[i] = e`, `del x`,    `RUNTIME.refuse(message, hint)`
+`yield e`
 ======================  =================================================
 
 Where compiling turns compile-time values into tensors (a name that a loop carries, or that a
@@ -31,11 +33,13 @@ from typing import Any
 
 from tilewright.frontend.liveness import Liveness, assigned_names, declares_constexpr
 from tilewright.frontend.pythonic import PYTHON_FUNCTIONS
-from tilewright.frontend.refused_syntax import DELETE, LOOP_ELSE, Refusal, refused_target
+from tilewright.frontend.refused_syntax import DELETE, YIELD, Refusal, refused_target
+from tilewright.frontend.tensor import Tensor
 
-__all__ = ["RUNTIME", "rewrite_function"]
+__all__ = ["REST", "RUNTIME", "rewrite_function"]
 
 RUNTIME = "__tilewright__"
+REST = "*"  # in the pattern of an assignment, what takes the items that the others leave
 _PYTHON_NAMES = {function.__name__ for function in PYTHON_FUNCTIONS}
 _END_OF_LINE = 10_000
 _IS_DYNAMIC = "__dynamic_return__"
@@ -97,8 +101,15 @@ def _located(new: Any, old: ast.AST) -> Any:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, tree: ast.FunctionDef, liveness: Liveness) -> None:
+    def __init__(
+        self, tree: ast.FunctionDef, liveness: Liveness, outer: frozenset[str] = frozenset()
+    ) -> None:
         self._liveness = liveness
+        self._names = outer | _bound_names(tree)
+        results = [n.value for n in ast.walk(tree) if isinstance(n, ast.Return)]
+        texts = {ast.dump(value) for value in results if isinstance(value, ast.Constant)}
+        # Which `return` is reached makes no difference then: the constant stays one.
+        self._has_one_result = len(texts) == 1 and all(isinstance(v, ast.Constant) for v in results)
         self._count = 0
         self._declared = {
             node.target.id
@@ -145,10 +156,11 @@ class _Rewriter(ast.NodeTransformer):
         ]
 
     def _bound(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
-        if (refused := refused_target(target)) is not None:
+        if (refused := refused_target(target, takes_rest=True)) is not None:
             return _refusal(refused[1], refused[0])
         if isinstance(target, ast.Tuple | ast.List):
             value = _runtime("unpack", value, _pattern(target))
+            target = _without_stars(target)
         elif isinstance(target, ast.Name):
             value = self._bind_name(target.id, value)
         bound: ast.stmt = _located(ast.Assign([target], value), node)
@@ -187,7 +199,26 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Delete(self, node: ast.Delete) -> Any:
         return _refusal(DELETE, node)
 
+    def visit_Yield(self, node: ast.Yield | ast.YieldFrom) -> Any:
+        return _located(_runtime("refuse", *map(ast.Constant, YIELD)), node)
+
+    visit_YieldFrom = visit_Yield  # noqa: N815 - the name of the node
+
     # Expressions.
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        value = self.visit(node.value)
+        if not isinstance(node.ctx, ast.Load) or not self._may_be_number(node):
+            return ast.copy_location(ast.Attribute(value, node.attr, node.ctx), node)
+        return _located(_runtime("attribute", value, ast.Constant(node.attr)), node)
+
+    def _may_be_number(self, node: ast.Attribute) -> bool:
+        """Whether the attribute is one of tensors, of something that is no module."""
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_outside = isinstance(root, ast.Name) and root.id not in self._names
+        return hasattr(Tensor, node.attr) and not is_outside
 
     def visit_Call(self, node: ast.Call) -> Any:
         call = self.generic_visit(node)
@@ -240,7 +271,7 @@ class _Rewriter(ast.NodeTransformer):
         return _located(_marked(made, node), node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        inner = _Rewriter(node, Liveness(node))
+        inner = _Rewriter(node, Liveness(node), self._names)
         body = [_assignment(_IS_DYNAMIC, ast.Constant(False)), *inner.block(node.body)]
         made = ast.FunctionDef(node.name, self._parameters(node.args), body, [])
         marked = _assignment(node.name, _marked(ast.Name(node.name, ast.Load()), node))
@@ -276,8 +307,6 @@ class _Rewriter(ast.NodeTransformer):
         return [test, *self._note_return(node, name), branch]
 
     def visit_For(self, node: ast.For) -> Any:
-        if node.orelse:
-            return _refusal(LOOP_ELSE, node.orelse[0])
         if (refused := refused_target(node.target)) is not None:
             return _refusal(refused[1], refused[0])
         name = self._name()
@@ -292,8 +321,6 @@ class _Rewriter(ast.NodeTransformer):
         ]
 
     def visit_While(self, node: ast.While) -> Any:
-        if node.orelse:
-            return _refusal(LOOP_ELSE, node.orelse[0])
         name = self._name()
         body = [*self._note_return(node, name), *self.block(node.body)]
         asked = ast.NamedExpr(ast.Name(name, ast.Store()), self.visit(node.test))
@@ -309,7 +336,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _note_return(self, node: ast.stmt, condition: str) -> Iterable[ast.stmt]:
         """Remember that which `return` is reached depends on a runtime value."""
-        if not any(isinstance(n, ast.Return) for n in ast.walk(node)):
+        if self._has_one_result or not any(isinstance(n, ast.Return) for n in ast.walk(node)):
             return
         known = ast.Name(_IS_DYNAMIC, ast.Load())
         new = ast.BoolOp(ast.Or(), [known, _runtime("is_dynamic", ast.Name(condition, ast.Load()))])
@@ -366,4 +393,20 @@ def _jumps(body: Sequence[ast.stmt]) -> bool:
 def _pattern(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Tuple | ast.List):
         return ast.Tuple(list(map(_pattern, target.elts)), ast.Load())
-    return ast.Constant(None)
+    return ast.Constant(REST if isinstance(target, ast.Starred) else None)
+
+
+def _without_stars(target: ast.expr) -> ast.expr:
+    """Return a target for what `unpack` returns, where `*rest` is one item."""
+    if isinstance(target, ast.Starred):
+        return target.value
+    if not isinstance(target, ast.Tuple | ast.List):
+        return target
+    return ast.copy_location(ast.Tuple(list(map(_without_stars, target.elts)), target.ctx), target)
+
+
+def _bound_names(tree: ast.AST) -> frozenset[str]:
+    """All names that a function binds, those of functions inside it included."""
+    nodes = list(ast.walk(tree))
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return frozenset(stored | {n.arg for n in nodes if isinstance(n, ast.arg)})

@@ -124,8 +124,9 @@ class Visitor(Loops):
                 keeps = self.names.get(name) is DECLARED
                 self.bind(name, value if keeps else to_tensor(value))
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                self.refuse_target(target, takes_rest=True)
                 for inner, item in zip(elements, self.unpacked(target, value), strict=True):
-                    self.assign(inner, item)
+                    self.assign(inner.value if isinstance(inner, ast.Starred) else inner, item)
             case _:
                 self.refuse_target(target)
 

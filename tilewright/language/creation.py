@@ -56,7 +56,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
 
     `shape` is an int or a sequence of compile-time ints; `()` gives a scalar. `value` is a number,
     a scalar or a tile of one element. Without `dtype` the result has the type of `value`; of a
-    number, that is int32 (a wider type where it does not fit) or fp32.
+    number, that is int32 (a wider type where it does not fit) or fp32. An int wraps into `dtype`.
 
     >>> tl.full((2, 3), 0.5, tl.float16)
     tensor([[0.5, 0.5, 0.5],
@@ -65,7 +65,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
     sizes = values.as_shape(shape, "full")
     if values.is_number(value):
         element = values.literal_dtype(value) if dtype is None else values.as_dtype(dtype, "full")
-        return values.full_of(value, element, sizes)
+        return values.full_of(values.wrapped(value, element), element, sizes)
     scalar = values.as_tensor(value, "full: the value")
     if scalar.numel != 1:
         values.fail(f"full: the value must be a scalar, got {values.describe(scalar)}")
@@ -126,8 +126,7 @@ def to(
     >>> tl.arange(0, 3).to(tl.float32)
     tensor([0., 1., 2.], fp32[3])
     """
-    bits = values.to_flag(bitcast, "cast: bitcast")
-    return casts.cast(input, dtype, fp_downcast_rounding, bitcast=bits)
+    return cast(input, dtype, fp_downcast_rounding, bitcast)
 
 
 @builtin

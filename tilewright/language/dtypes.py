@@ -75,7 +75,10 @@ def block_type(element_ty: Any, shape: Any) -> BlockType:
     >>> block_type(float32, [4]) == tl.zeros((4,), float32).type
     True
     """
-    return BlockType(unwrap(element_ty), tuple(int(n) for n in unwrap(tuple(shape))))
+    sizes = tuple(int(n) for n in unwrap(tuple(shape)))
+    if not sizes:
+        raise CompileError("the type of a scalar is no block type", hint="use the element type")
+    return BlockType(unwrap(element_ty), sizes)
 
 
 def get_int_dtype(bitwidth: int, signed: bool) -> DType:

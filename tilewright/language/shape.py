@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.frontend.builtin import builtin
 from tilewright.frontend.emit import emit
-from tilewright.frontend.semantic import promotion, shapes, values
+from tilewright.frontend.semantic import casts, promotion, shapes, values
 from tilewright.frontend.tensor import Tensor, tensor_member
 from tilewright.ops import Cat, Join
 
@@ -155,7 +155,22 @@ def join(a: Any, b: Any) -> Tensor:
     tensor([[0, 5],
             [1, 6]], i32[2, 2])
     """
-    return emit(Join, *promotion.promote_tensors("join", a, b))
+    return emit(Join, *_alike("join", a, b))
+
+
+def _alike(name: str, a: Any, b: Any) -> tuple[Tensor, ...]:
+    """Bring two tiles to one type and shape: integers of one width to the type of the first."""
+    left = values.as_tensor(a, name)
+    return promotion.promote_tensors(name, left, _with_sign_of(left, values.as_tensor(b, name)))
+
+
+def _with_sign_of(first: Tensor, second: Tensor) -> Tensor:
+    """Return a tile as the integer type of another, if they differ in the sign alone."""
+    one, other = first.dtype, second.dtype
+    is_alike = one.is_int() and other.is_int()
+    if is_alike and one.primitive_bitwidth == other.primitive_bitwidth:
+        return casts.cast(second, one, bitcast=True)
+    return second
 
 
 @tensor_member
@@ -176,7 +191,7 @@ def interleave(a: Any, b: Any) -> Tensor:
     >>> tl.interleave(tl.arange(0, 2), tl.arange(5, 7))
     tensor([0, 5, 1, 6], i32[4])
     """
-    joined = emit(Join, *promotion.promote_tensors("interleave", a, b))
+    joined = emit(Join, *_alike("interleave", a, b))
     *rest, size, _ = joined.shape if len(joined.shape) > 1 else (1, 2)
     return shapes.reshape(joined, (*rest, 2 * size))
 
@@ -190,7 +205,8 @@ def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0) -> Tens
     >>> tl.cat(tl.arange(0, 2), tl.arange(7, 10))
     tensor([0, 1, 7, 8, 9], i32[5])
     """
-    left, right = values.as_tensor(input, "cat"), values.as_tensor(other, "cat")
+    left = values.as_tensor(input, "cat")
+    right = _with_sign_of(left, values.as_tensor(other, "cat"))
     if left.dtype != right.dtype:
         values.fail(
             f"cat: the types differ, {values.describe(left)} and {values.describe(right)}",

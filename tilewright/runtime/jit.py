@@ -123,6 +123,14 @@ class JITFunction(SourceFields, KernelInterface):
         self._lock = threading.RLock()
         self._compiling: dict[Any, threading.RLock] = {}
 
+    def forget_compiled(self) -> None:
+        """Forget the text, as it was, and the kernels made of it."""
+        super().forget_compiled()
+        with self._lock:
+            for kept in (self._codes, self._kernels, self._emulated_kernels):
+                kept.clear()
+            self.recent = ()
+
     # ---- launching
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:

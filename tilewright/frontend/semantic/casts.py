@@ -23,10 +23,10 @@ def cast(
     tensor = as_tensor(x, "cast: the input")
     target = as_dtype(dtype, "cast")
     source = tensor.dtype
-    if fp_downcast_rounding is not None:
-        _check_rounding(tensor, target, fp_downcast_rounding)
     if source == target:
         return tensor
+    if fp_downcast_rounding is not None:
+        _check_rounding(tensor, target, fp_downcast_rounding)
     if bitcast or isinstance(source, PointerType) or isinstance(target, PointerType):
         return _bitcast(tensor, target)
     for one, other in ((source, target), (target, source)):

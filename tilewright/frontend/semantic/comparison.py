@@ -41,17 +41,21 @@ class PropagateNan(enum.Enum):
 
 def compare(predicate: Predicate, x: Any, y: Any) -> Tensor:
     """Return the bools of a comparison; a literal takes part in the promotion."""
-    if x is None or y is None:
-        other = describe(y if x is None else x)
-        fail(
-            f"{_SYMBOLS[predicate]}: None is not comparable with {other}",
-            "ask `x is None` instead",
-        )
     return emit(Compare, predicate, *promote_tensors(_SYMBOLS[predicate], x, y))
 
 
-def _comparison(predicate: Predicate) -> Callable[[Any, Any], Tensor]:
-    return lambda x, y: compare(predicate, x, y)
+def _comparison(predicate: Predicate) -> Callable[[Any, Any], Tensor | bool]:
+    def operator(x: Any, y: Any) -> Tensor | bool:
+        if x is not None and y is not None:
+            return compare(predicate, x, y)
+        # That a tensor is not None is known at compile time.
+        other = describe(y if x is None else x)
+        if predicate not in {Predicate.EQ, Predicate.NE}:
+            fail(f"{_SYMBOLS[predicate]}: None is not comparable with {other}")
+        extension(f"`{_SYMBOLS[predicate]}` of {other} and None", "ask `x is None`")
+        return predicate is Predicate.NE
+
+    return operator
 
 
 for _predicate in Predicate:
@@ -98,10 +102,8 @@ def where(condition: Any, x: Any, y: Any) -> Tensor:
     """Select by a tile of bools; the sides are promoted as operands are, or are pointers."""
     chooser = as_tensor(condition, "where: the condition")
     if chooser.dtype is not DTYPES["i1"]:
-        fail(
-            f"where: the condition must be a bool, got {describe(chooser)}",
-            "compare it with 0: tl.where(c != 0, x, y)",
-        )
+        extension(f"where: a condition of {describe(chooser)}", "tl.where(c != 0, x, y)")
+        chooser = to_bool(chooser)
     pointers = [t for t in (x, y) if isinstance(t, Tensor) and isinstance(t.dtype, PointerType)]
     if pointers:
         left, right = as_tensor(x, "where"), as_tensor(y, "where")

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.frontend.emit import emit
 from tilewright.frontend.extensions import extension
 from tilewright.frontend.semantic.casts import cast, convert
-from tilewright.frontend.semantic.promotion import promote_tensors
+from tilewright.frontend.semantic.promotion import promote, promote_tensors
 from tilewright.frontend.semantic.values import as_tensor, fail
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.types import DTYPES, DType
@@ -63,6 +63,7 @@ def ceiling_divide(x: Any, y: Any) -> Any:
         if y == 0:
             fail("cdiv: division by zero")
         return -(-x // y)
+    x, y = promote("cdiv", x, y)
     truncated = x // y
     remainder = x % y
     is_short = (remainder != 0) & ((remainder < 0) == (y < 0))

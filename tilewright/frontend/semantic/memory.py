@@ -10,13 +10,13 @@ from tilewright.frontend.semantic.block_pointer import BlockPointer, block_mask,
 from tilewright.frontend.semantic.casts import cast
 from tilewright.frontend.semantic.shapes import broadcast_tensors, broadcast_to
 from tilewright.frontend.semantic.values import (
-    Number,
     as_tensor,
     describe,
     fail,
     full_of,
     is_number,
     to_flag,
+    wrapped,
 )
 from tilewright.frontend.tensor import Tensor
 from tilewright.ir.types import DTYPES, DType, PointerType
@@ -84,17 +84,9 @@ def _fitted(name: str, what: str, x: Any, pointer: Tensor) -> Tensor:
     return broadcast_to(tensor, pointer.shape, f"{name}: {what}")
 
 
-def _wrapped(x: Number, element: DType) -> Number:
-    """Integers wrap into the memory's type as a cast would: -1 to uint32 is 0xffffffff."""
-    if not isinstance(x, int) or not element.is_int() or element.is_bool():
-        return x
-    low, _ = element.integer_range
-    return (x - low) % (1 << element.primitive_bitwidth) + low
-
-
 def _converted(name: str, what: str, x: Any, element: DType, pointer: Tensor) -> Tensor:
     if is_number(x):
-        return full_of(_wrapped(x, element), element, pointer.shape)
+        return full_of(wrapped(x, element), element, pointer.shape)
     tensor = as_tensor(x, f"{name}: {what}")
     if isinstance(tensor.dtype, PointerType):
         fail(

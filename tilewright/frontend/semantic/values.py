@@ -26,7 +26,7 @@ from tilewright.spelling import integer_text
 
 __all__ = [
     "Number", "as_dtype", "as_shape", "as_tensor", "describe", "fail", "full_of", "is_number",
-    "literal_dtype", "to_constant", "to_constants", "to_flag", "to_tensor",
+    "literal_dtype", "to_constant", "to_constants", "to_flag", "to_tensor", "wrapped",
 ]  # fmt: skip
 
 Number = bool | int | float
@@ -99,6 +99,14 @@ def _whole(value: Number, element: DType) -> int:
     if not low <= value <= high:
         fail(f"the number {value} is out of range for {element} ({low} to {high})")
     return int(value)
+
+
+def wrapped(value: Number, element: ElementType) -> Number:
+    """Wrap an int into an integer type as a cast would: -1 as uint32 is 0xffffffff."""
+    if not isinstance(value, int) or not element.is_int() or element is DTYPES["i1"]:
+        return value
+    low, _ = element.integer_range
+    return (value - low) % (1 << element.primitive_bitwidth) + low
 
 
 def to_tensor(x: Any) -> Any:
