@@ -13,6 +13,7 @@ from tilewright import kernels
 
 GROUPS = 64
 PAGE = 16
+ZERO_POINTS = "int4 zero points"
 
 
 def rows(device: str) -> list[LibraryRow]:
@@ -44,10 +45,14 @@ def rows(device: str) -> list[LibraryRow]:
                 2 * count * 8192**2,
                 "TFLOP/s",
                 partial(four_bits, count, 8192, kind),
-                {EAGER: 2.0} if kind == "int4" and count <= 16 else {},
+                {EAGER: 2.0} if kind.startswith("int4") and count <= 16 else {},
                 tolerance=4e-2,
             )
-            for kind, count in (("int4", 1), ("int4", 16), ("int4", 4096), ("nf4", 16))
+            for kind, count in (
+                *(("int4", count) for count in (1, 16, 4096)),
+                *((ZERO_POINTS, count) for count in (1, 16)),
+                ("nf4", 16),
+            )
         ),
         *(paged(sequences, length) for sequences, length in ((64, 4096), (4, 16384))),
     ]
@@ -125,11 +130,16 @@ def grouped(count: int, size: int, device: str) -> Sides:
 
 def four_bits(count: int, size: int, kind: str, device: str) -> Sides:
     weight = torch.randn(size, size, dtype=torch.bfloat16, device=device)
-    packed, scales = kernels.quantize_weight(weight, kind, 128 if kind == "int4" else 64)
-    whole = kernels.dequantize_weight(packed, scales, kind)
+    has_zero_points, kind = kind == ZERO_POINTS, kind.partition(" ")[0]
+    group = 128 if kind == "int4" else 64
+    packed, scales, *zeros = kernels.quantize_weight(
+        weight, kind, group, zero_points=has_zero_points
+    )
+    options = {"kind": kind, "zero_points": zeros[0] if zeros else None}
+    whole = kernels.dequantize_weight(packed, scales, **options)
     x = torch.randn(count, size, dtype=torch.bfloat16, device=device)
     return {
-        OURS: lambda: kernels.quantized_linear(x, packed, scales, kind=kind),
+        OURS: lambda: kernels.quantized_linear(x, packed, scales, **options),
         EAGER: lambda: torch.nn.functional.linear(x, whole),
     }
 

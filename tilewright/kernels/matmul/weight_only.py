@@ -26,18 +26,26 @@ KINDS = ("int4", "nf4")
 _MOST_ROWS = 64  # of an input that is multiplied by weights as they are
 
 
-def quantize_weight(weight: Any, kind: str = "int4", group: int = 128) -> Any:
-    """Return a weight in four bits, and its scales.
+def quantize_weight(
+    weight: Any, kind: str = "int4", group: int = 128, *, zero_points: bool = False
+) -> Any:
+    """Return a weight in four bits, its scales, and its zero points if they are asked for.
+
+    A number is the scale of its group times what its code stands for: from 0 to 15, the code - 8,
+    the code - the zero point of the group, or one of 16 numbers ("nf4").
 
     Args:
         weight: (N, K) of fp16, bf16 or fp32; `group` divides K.
         kind: "int4", whole numbers from -8 to 7, or "nf4", 16 numbers as a normal distribution has
             them, for weights of such a one.
         group: How many neighbours in a row share a scale: a power of two from 32 on.
+        zero_points: Whether codes of "int4" go from the lowest to the highest number of a group,
+            for weights that are not around 0. By default they are symmetric.
 
     Returns:
-        (N, K / 2) of uint8, the first of two numbers in the low half of a byte, and scales
-        (N, K / group) of the dtype of `weight`.
+        (N, K / 2) of uint8, the first of two numbers in the low half of a byte; scales
+        (N, K / group) of the dtype of `weight`; with `zero_points`, (N, K / group) of uint8: the
+        codes of 0.
 
     Source: Dettmers et al., "QLoRA", 2023.
 
@@ -47,22 +55,26 @@ def quantize_weight(weight: Any, kind: str = "int4", group: int = 128) -> Any:
     ((4, 128), (4, 2))
     """
     floating(weight=weight)
-    _require(kind, group)
+    _require(kind, group, has_zero_points=zero_points)
     if weight.ndim != 2 or weight.shape[1] % group:
         raise ValueError(
             f"`weight` has the shape {tuple(weight.shape)}; (N, K) with a K that "
             f"{group} divides is needed"
         )
-    return _quantize(weight, kind, group)
+    packed, scales, zeros = _quantize(weight, kind, group, zero_points)
+    return (packed, scales, zeros) if zero_points else (packed, scales)
 
 
-def dequantize_weight(packed: Any, scales: Any, kind: str = "int4") -> Any:
+def dequantize_weight(
+    packed: Any, scales: Any, kind: str = "int4", *, zero_points: Any = None
+) -> Any:
     """Return the weight (N, K) that `quantize_weight` made smaller, of the dtype of the scales.
 
     Args:
         packed: (N, K / 2) of uint8.
         scales: (N, K / group) of fp16, bf16 or fp32.
         kind: "int4" or "nf4".
+        zero_points: (N, K / group) of uint8, if it was made with them.
 
     Returns:
         An array (N, K).
@@ -71,12 +83,20 @@ def dequantize_weight(packed: Any, scales: Any, kind: str = "int4") -> Any:
     >>> dequantize_weight(*quantize_weight(np.full((1, 128), 7.0, np.float32)))[0, :2]
     array([7., 7.], dtype=float32)
     """
-    _require(kind, _group_of(packed, scales))
-    return _dequantize(packed, scales, kind)
+    same_kind(packed=packed, scales=scales, zero_points=zero_points)
+    _require(kind, _group_of(packed, scales), has_zero_points=zero_points is not None)
+    _require_zero_points(zero_points, scales)
+    return _dequantize(packed, scales, zero_points, kind)
 
 
 def quantized_linear(
-    input: Any, packed: Any, scales: Any, bias: Any = None, *, kind: str = "int4"
+    input: Any,
+    packed: Any,
+    scales: Any,
+    bias: Any = None,
+    *,
+    kind: str = "int4",
+    zero_points: Any = None,
 ) -> Any:
     """Return input weightᵀ + bias for a weight of four bits; differentiable by `input`, `bias`.
 
@@ -88,6 +108,7 @@ def quantized_linear(
         scales: (N, K / group), of the dtype of `input`.
         bias: (N,), of that dtype.
         kind: "int4" or "nf4".
+        zero_points: (N, K / group) of uint8, if the weight was made with them.
 
     Returns:
         An array (..., N) of the dtype of `input`.
@@ -99,8 +120,9 @@ def quantized_linear(
     """
     input, scales, bias = under_autocast((input, scales, bias), "lower")
     floating(input=input, scales=scales, bias=bias)
-    same_kind(input=input, packed=packed, scales=scales, bias=bias)
-    _require(kind, _group_of(packed, scales))
+    same_kind(input=input, packed=packed, scales=scales, bias=bias, zero_points=zero_points)
+    _require(kind, _group_of(packed, scales), has_zero_points=zero_points is not None)
+    _require_zero_points(zero_points, scales)
     columns, inner = packed.shape[0], 2 * packed.shape[1]
     if input.shape[-1] != inner:
         raise ValueError(f"`input` has rows of {input.shape[-1]}, and `packed` of {inner} numbers")
@@ -108,15 +130,25 @@ def quantized_linear(
         raise TypeError(f"`input` is of {input.dtype}, and `scales` of {scales.dtype}")
     shaped((columns,), bias=bias)
     rows = input.reshape((-1, inner))
-    out = _multiply(rows, contiguous(packed), contiguous(scales), bias, kind)
+    out = _multiply(rows, packed, scales, zero_points, bias, kind)
     return out.reshape((*input.shape[:-1], columns))
 
 
-def _require(kind: str, group: int) -> None:
+def _require(kind: str, group: int, *, has_zero_points: bool) -> None:
     if kind not in KINDS:
         raise ValueError(f"`kind` is {kind!r}; one of {', '.join(KINDS)} is needed")
+    if has_zero_points and kind != "int4":
+        raise ValueError(f"`zero_points` are for whole numbers: `kind` is {kind!r}, not 'int4'")
     if group < 32 or group & (group - 1):
         raise ValueError(f"groups of {group} numbers; a power of two from 32 on is needed")
+
+
+def _require_zero_points(zero_points: Any, scales: Any) -> None:
+    if zero_points is None:
+        return
+    shaped(tuple(scales.shape), zero_points=zero_points)
+    if dtype_name(zero_points) != "uint8":
+        raise TypeError(f"`zero_points` are of {dtype_name(zero_points)}; uint8 is needed")
 
 
 def _group_of(packed: Any, scales: Any) -> int:
@@ -137,38 +169,51 @@ def _codes_for(x: Any, kind: str) -> Any:
     return _codes(x.device if is_tensor(x) else None)
 
 
-def _allocate_quantized(weight: Any, kind: str, group: int) -> tuple[Any, Any]:
+def _allocate_quantized(
+    weight: Any, kind: str, group: int, has_zero_points: bool
+) -> tuple[Any, Any, Any]:
     rows, columns = weight.shape
     packed = empty((rows, columns // 2), weight, "uint8")
-    return packed, empty((rows, columns // group), weight)
+    groups = columns // group
+    zeros = empty((rows, groups if has_zero_points else 0), weight, "uint8")
+    return packed, empty((rows, groups), weight), zeros
 
 
 @operation(
-    "quantize_weight(Tensor weight, str kind, int group) -> (Tensor, Tensor)",
+    """quantize_weight(Tensor weight, str kind, int group,
+    bool has_zero_points) -> (Tensor, Tensor, Tensor)""",
     allocate=_allocate_quantized,
 )
-def _quantize(outputs: Any, weight: Any, kind: str, group: int) -> None:
-    packed, scales = outputs
+def _quantize(outputs: Any, weight: Any, kind: str, group: int, has_zero_points: bool) -> None:
+    packed, scales, zeros = outputs
     if 0 in packed.shape:
         return
-    quantize_kernel[scales.shape](contiguous(weight), packed, scales, KIND=kind, GROUP=group)
+    quantize_kernel[scales.shape](
+        contiguous(weight),
+        packed,
+        scales,
+        zeros if has_zero_points else None,
+        KIND=kind,
+        GROUP=group,
+    )
 
 
-def _allocate_whole(packed: Any, scales: Any, kind: str) -> Any:
+def _allocate_whole(packed: Any, scales: Any, zero_points: Any, kind: str) -> Any:
     return empty((packed.shape[0], 2 * packed.shape[1]), scales)
 
 
 @operation(
-    "dequantize_weight(Tensor packed, Tensor scales, str kind) -> Tensor",
+    "dequantize_weight(Tensor packed, Tensor scales, Tensor? zero_points, str kind) -> Tensor",
     allocate=_allocate_whole,
 )
-def _dequantize(out: Any, packed: Any, scales: Any, kind: str) -> None:
+def _dequantize(out: Any, packed: Any, scales: Any, zero_points: Any, kind: str) -> None:
     if 0 in out.shape:
         return
     pairs = packed.shape[0] * packed.shape[1]
     dequantize_kernel[(tw.cdiv(pairs, 1024),)](
         contiguous(packed),
         contiguous(scales),
+        _row_major(zero_points),
         _codes_for(scales, kind),
         out,
         pairs,
@@ -177,21 +222,27 @@ def _dequantize(out: Any, packed: Any, scales: Any, kind: str) -> None:
     )
 
 
-def _allocate(x: Any, packed: Any, scales: Any, bias: Any, kind: str) -> Any:
+def _row_major(x: Any) -> Any:
+    return None if x is None else contiguous(x)
+
+
+def _allocate(x: Any, packed: Any, scales: Any, zero_points: Any, bias: Any, kind: str) -> Any:
     return empty((x.shape[0], packed.shape[0]), x)
 
 
 @operation(
-    """quantized_linear(Tensor x, Tensor packed, Tensor scales, Tensor? bias,
+    """quantized_linear(Tensor x, Tensor packed, Tensor scales, Tensor? zero_points, Tensor? bias,
     str kind) -> Tensor""",
     allocate=_allocate,
 )
-def _multiply(out: Any, x: Any, packed: Any, scales: Any, bias: Any, kind: str) -> None:
+def _multiply(
+    out: Any, x: Any, packed: Any, scales: Any, zero_points: Any, bias: Any, kind: str
+) -> None:
     (rows, inner), columns = x.shape, packed.shape[0]
     if 0 in out.shape:
         return
     if rows > _MOST_ROWS or inner == 0:
-        whole = _dequantize(packed, scales, kind)
+        whole = _dequantize(packed, scales, zero_points, kind)
         product, _ = matmul_operation(
             x[None],
             whole.swapaxes(0, 1)[None],
@@ -217,8 +268,9 @@ def _multiply(out: Any, x: Any, packed: Any, scales: Any, bias: Any, kind: str) 
     sums = empty((parts, rows, columns), x, sum_dtype(x))
     weight_only_kernel[tiles, parts](
         contiguous(x),
-        packed,
-        scales,
+        contiguous(packed),
+        contiguous(scales),
+        _row_major(zero_points),
         _codes_for(x, kind),
         sums,
         (rows, columns, inner),
@@ -235,22 +287,22 @@ def _multiply(out: Any, x: Any, packed: Any, scales: Any, bias: Any, kind: str) 
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, packed, scales, bias, ctx.kind = inputs
+    _, packed, scales, zero_points, bias, ctx.kind = inputs
     ctx.bias_dtype = None if bias is None else bias.dtype
-    ctx.save_for_backward(packed, scales)
+    ctx.save_for_backward(packed, scales, zero_points)
 
 
 def _backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
-    packed, scales = ctx.saved_tensors
+    packed, scales, zero_points = ctx.saved_tensors
     x_gradient = bias_gradient = None
     if ctx.needs_input_grad[0]:
-        whole = _dequantize(packed, scales, ctx.kind)
+        whole = _dequantize(packed, scales, zero_points, ctx.kind)
         others = (None, None, None, None, 1.0, "", False, dtype_name(gradient))
         product, _ = matmul_operation(gradient[None], whole[None], *others)
         x_gradient = product[0]
-    if ctx.needs_input_grad[3]:
+    if ctx.needs_input_grad[4]:
         bias_gradient = gradient.sum(0).to(ctx.bias_dtype)
-    return x_gradient, None, None, bias_gradient, None
+    return x_gradient, None, None, None, bias_gradient, None
 
 
 _multiply.register_autograd(_backward, setup_context=_setup_context)
