@@ -32,6 +32,7 @@ __all__ = [
     "is_array",
     "is_contiguous",
     "is_tensor",
+    "itemsize",
     "on_cpu",
     "permuted",
     "product_precision",
@@ -142,19 +143,24 @@ def address(x: Any) -> int:
     return int(x.data_ptr() if is_tensor(x) else x.ctypes.data)
 
 
+def itemsize(x: Any) -> int:
+    """Return the bytes of an element."""
+    return int(x.element_size() if is_tensor(x) else x.itemsize)
+
+
 def for_descriptors(x: Any) -> Any:
     """Return `x`, or a copy, so that a tensor descriptor can be made of it.
 
     The last axis is contiguous, and 16 bytes divide the address and the other strides.
     """
-    itemsize = x.element_size() if is_tensor(x) else x.itemsize
+    size = itemsize(x)
     *steps, last = strides(x)
-    outer = [step for step, size in zip(steps, x.shape, strict=False) if size > 1]
-    is_aligned = address(x) % 16 == 0 and all(step * itemsize % 16 == 0 for step in outer)
+    outer = [step for step, length in zip(steps, x.shape, strict=False) if length > 1]
+    is_aligned = address(x) % 16 == 0 and all(step * size % 16 == 0 for step in outer)
     if is_aligned and min(outer, default=1) > 0 and (last == 1 or x.shape[-1] == 1):
         return x
     *rows, width = x.shape
-    room = empty((*rows, width + -width % (16 // itemsize)), x)
+    room = empty((*rows, width + -width % (16 // size)), x)
     copy = room[..., :width]
     copy[...] = x
     return copy

@@ -8,6 +8,8 @@ from tilewright.kernels.arrays import (
     empty,
     empty_like,
     folded,
+    itemsize,
+    on_cpu,
     strides,
 )
 from tilewright.kernels.checks import array, floating, integral, one_of, same_kind, shaped
@@ -151,6 +153,7 @@ def read_logits(
         LAST=first_class + columns == classes,
         ROWS=per_program,
         BLOCK=block,
+        WIDTH=block if on_cpu(logits) else min(block, 16 // itemsize(logits)),
     )
 
 
