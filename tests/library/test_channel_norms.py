@@ -1,5 +1,7 @@
 """Group, instance and batch norm."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,18 @@ def test_contracts_with_pytorch(device):
     holds_contracts(torch.ops.tilewright.channel_norm.default, x, None, None, 0, 1e-5)
     arguments = x, weight.detach(), weight.detach().abs(), weight, None, 1e-5
     holds_contracts(torch.ops.tilewright.channel_norm_with.default, *arguments)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels last", "transposed", "sliced"])
+def test_results_keep_the_layout_of_images(device, layout):
+    x = with_layout((2, 24, 6, 5), "float32", device, layout)
+    keeps = layout in {"contiguous", "channels last"}
+    for of in (
+        lambda module, x: module.group_norm(x, 3),
+        lambda module, x: module.batch_norm(x, None, None, training=True),
+    ):
+        agrees(functools.partial(of, kernels), functools.partial(of, F), x, factor=3)
+        assert of(kernels, x).stride() == (x if keeps else x.contiguous()).stride()
 
 
 def test_nothing_to_normalize(device):

@@ -1,29 +1,41 @@
 """Group, instance and batch norm, forward and backward."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import tilewright as tw
 from tilewright.kernels.arrays import (
+    contiguous,
     converted,
     empty,
+    empty_in_layout_of,
     empty_like,
-    expanded,
+    itemsize,
+    on_cpu,
     strides,
 )
 from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.planes import (
+    group_gradient_kernel,
+    group_norm_kernel,
+    join_products_kernel,
+    join_statistics_kernel,
     plane_gradient_kernel,
     plane_norm_kernel,
     plane_products_kernel,
     plane_statistics_kernel,
 )
-from tilewright.kernels.rows import accumulator_name, row_blocks
+from tilewright.kernels.rows import MULTIPROCESSORS, accumulator_name, column_sums
 
 __all__ = ["batch_norm", "group_norm", "instance_norm"]
 
-_MOST_COLUMNS = 4096  # of a plane that a program treats element by element
+_ELEMENTS = 2048  # of a tile
+_MOST_PLACES = 4096  # of a tile of one channel
+_MOST_CHANNELS = 64  # of a tile of neighbouring channels
+_MOST_GROUP_BYTES = 256 << 10  # that are in a cache for a second time
+_CPU_PROGRAMS = 16
 
 
 def group_norm(
@@ -172,49 +184,162 @@ def _move(
     running_var[...] = running_var * (1 - momentum) + variance * momentum
 
 
-# ---- operations: planes are (samples, groups, channels of a group) ----------------------------
+# ---- how planes are shared out --------------------------------------------------------------
 
 
-def _planes(x: Any, groups: int) -> tuple[tuple[int, int, int], int]:
-    """Return how planes stand, and the axis over which they belong together: 0 for a batch."""
-    samples, channels = x.shape[:2]
-    return (samples, groups or channels, channels // max(groups or channels, 1)), 2 * bool(groups)
+@dataclass(frozen=True)
+class Planes:
+    """Arrays folded to (samples, channels, inside), what belongs together, and the tiles.
+
+    `groups` is 0 where all samples of a channel belong together. `by_group`: a program has a group.
+    """
+
+    arrays: tuple[Any, ...]
+    groups: int
+    rows: int
+    block: int
+    parts: int
+    span: int
+    by_group: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The numbers of samples, of channels and of places inside."""
+        samples, channels, inside = self.arrays[0].shape
+        return samples, channels, inside
+
+    @property
+    def in_group(self) -> int:
+        """How many channels belong together."""
+        return self.shape[1] // self.groups if self.groups else 1
+
+    @property
+    def tile(self) -> dict[str, int]:
+        """The parameters of a kernel that say how large its tiles are."""
+        return {"ROWS": self.rows, "BLOCK": self.block}
+
+    def numbers(self, copies: int) -> list[Any]:
+        """Return room for so many numbers of each part of a plane."""
+        samples, channels, _ = self.shape
+        x = self.arrays[0]
+        shape = (samples * self.parts, channels)
+        return [empty(shape, x, accumulator_name(x)) for _ in range(copies)]
+
+    def launch(self, kernel: Any, *others: Any, blocks: bool = False) -> None:
+        """Launch a kernel for tiles of all planes, or for `blocks` of one tile of each.
+
+        `others` are what follows the first arrays, up to the sizes.
+        """
+        samples, channels, inside = self.shape
+        parts = tw.cdiv(inside, self.block) if blocks else self.parts
+        grid = (samples * parts, tw.cdiv(channels, self.rows))
+        sizes = (channels, inside, parts, *(() if blocks else (self.span,)))
+        kernel[grid](*others, *sizes, **self.tile)
 
 
-def _folded(x: Any) -> Any:
-    return x.reshape((x.shape[0], x.shape[1], math.prod(x.shape[2:])))
+def _planes(groups: int, *arrays: Any) -> Planes:
+    """Return how arrays of one shape, outputs among them, are shared out to programs."""
+    x = arrays[0]
+    folded = tuple(y.reshape((*y.shape[:2], math.prod(y.shape[2:]))) for y in arrays)
+    if not groups and all(map(_is_one_row, folded)):
+        folded = tuple(y.swapaxes(0, 1).reshape((1, y.shape[1], -1)) for y in folded)
+    samples, channels, inside = folded[0].shape
+    _, across, along = strides(folded[0])
+    is_last = across < along or inside == 1
+    in_group = channels // (groups or channels)
+    by_group = (
+        groups > 0
+        and not (is_last and inside > 1)
+        and in_group * inside * itemsize(x) <= _MOST_GROUP_BYTES
+        and samples * groups >= (_CPU_PROGRAMS if on_cpu(x) else MULTIPROCESSORS)
+    )
+    rows, block = _tile(in_group if by_group else channels, inside, is_last)
+    blocks = tw.cdiv(inside, block)
+    wanted = _CPU_PROGRAMS if on_cpu(x) else 16 * MULTIPROCESSORS
+    most_parts = max(wanted // (samples * tw.cdiv(channels, rows)), 1)
+    span = tw.cdiv(blocks, 1 if by_group else min(most_parts, blocks))
+    return Planes(folded, groups, rows, block, tw.cdiv(blocks, span), span * block, by_group)
 
 
-def _launch(kernel: Any, arrays: tuple[Any, ...], outputs: tuple[Any, ...], *, parts: bool) -> None:
-    """Launch a kernel on the planes of folded arrays and what stands between in `outputs`."""
-    samples, channels, inside = arrays[0].shape
-    rows, block = row_blocks(arrays[0], samples * channels, inside, _MOST_COLUMNS)
-    grid = (tw.cdiv(samples * channels, rows), tw.cdiv(inside, block) if parts else 1)
-    layout = [stride for array in arrays for stride in strides(array)]
-    kernel[grid](
-        *arrays, *outputs, samples * channels, inside, channels, *layout, ROWS=rows, BLOCK=block
+def _is_one_row(x: Any) -> bool:
+    """Whether the elements of a channel are equally far apart, from sample to sample, too."""
+    samples, _, inside = x.shape
+    step, _, along = strides(x)
+    return samples == 1 or inside == 1 or step == inside * along
+
+
+def _empty_planes(x: Any) -> Any:
+    """Return a new array of the shape of `x`, and in its order unless that parts its planes."""
+    y = empty_in_layout_of(x)
+    inner = list(zip(y.shape, strides(y), strict=True))[2:]
+    pairs = zip(inner, inner[1:], strict=False)
+    is_folded = all(step == size * next_step for (_, step), (size, next_step) in pairs)
+    return y if is_folded else empty_like(x)
+
+
+def _tile(channels: int, inside: int, is_last: bool) -> tuple[int, int]:
+    """Return how many channels and places a tile has: many of those that are neighbours."""
+    rows, block = tw.next_power_of_2(channels), tw.next_power_of_2(inside)
+    if is_last:
+        rows = min(rows, _MOST_CHANNELS)
+        return rows, min(block, _ELEMENTS // rows)
+    block = min(block, _MOST_PLACES)
+    return min(rows, max(_ELEMENTS // block, 1)), block
+
+
+# ---- operations -----------------------------------------------------------------------------
+
+
+def _statistics(planes: Planes, mean: Any, rstd: Any, eps: float) -> None:
+    """Compute the mean and 1 / deviation of groups of planes."""
+    samples, channels, inside = planes.shape
+    means, squares = planes.numbers(2)
+    x = planes.arrays[0]
+    planes.launch(plane_statistics_kernel, x, strides(x), means, squares)
+    grid, rows, tile = _join(planes)
+    join_statistics_kernel[grid](
+        means,
+        squares,
+        mean,
+        rstd,
+        channels,
+        inside,
+        planes.parts,
+        planes.span,
+        rows,
+        planes.in_group,
+        EPS=eps,
+        **tile,
     )
 
 
-def _number(x: Any, like: Any, shape: tuple[int, ...]) -> Any:
-    """Return numbers in the type of sums, in a shape that broadcasts to planes; None stays."""
-    return None if x is None else converted(x, accumulator_name(like)).reshape(shape)
+def _join(planes: Planes) -> tuple[tuple[int, int], int, dict[str, int]]:
+    """Return the grid of groups, how many rows of numbers each has, and the tile of a program."""
+    samples, channels, _ = planes.shape
+    grid = (samples, planes.groups) if planes.groups else (1, channels)
+    rows = samples * planes.parts // grid[0]
+    width = tw.next_power_of_2(planes.in_group)
+    height = min(tw.next_power_of_2(rows), max(_ELEMENTS // width, 1))
+    return grid, rows, {"ROWS": height, "BLOCK": width}
 
 
-def _normalize(
-    y: Any, x: Any, mean: Any, rstd: Any, weight: Any, bias: Any, planes: tuple[int, int, int]
-) -> None:
-    of_channel = (1, *planes[1:])
-    factor = rstd if weight is None else rstd * _number(weight, x, of_channel)
-    term = 0 * rstd if bias is None else _number(bias, x, of_channel)
-    numbers = tuple(expanded(number, planes) for number in (mean, factor, term))
-    _launch(plane_norm_kernel, (x,), (*numbers, y), parts=True)
+def _normalize(planes: Planes, mean: Any, rstd: Any, weight: Any, bias: Any) -> None:
+    """Compute the results from statistics."""
+    x, y = planes.arrays
+    numbers = (mean, rstd, _dense(weight), _dense(bias))
+    grouping = (planes.in_group, planes.groups)
+    layout = (strides(x), strides(y))
+    planes.launch(plane_norm_kernel, x, y, layout, grouping, *numbers, blocks=True)
+
+
+def _dense(x: Any) -> Any:
+    return None if x is None else contiguous(x)
 
 
 def _allocate(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
     shape = (x.shape[0], groups) if groups else (x.shape[1],)
     dtype = accumulator_name(x)
-    return empty_like(x), empty(shape, x, dtype), empty(shape, x, dtype)
+    return _empty_planes(x), empty(shape, x, dtype), empty(shape, x, dtype)
 
 
 @operation(
@@ -230,21 +355,31 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
         mean[...] = 0
         rstd[...] = float("nan")
         return
-    planes, axis = _planes(x, groups)
-    x = _folded(x)
-    own_mean, squares = (empty(planes, x, accumulator_name(x)) for _ in range(2))
-    _launch(plane_statistics_kernel, (x,), (own_mean, squares), parts=False)
-    inside = x.shape[2]
-    center = own_mean.mean(axis, keepdims=True)
-    spread = (squares + inside * (own_mean - center) ** 2).sum(axis, keepdims=True)
-    scale = (spread / (inside * planes[axis]) + eps) ** -0.5
-    mean[...] = center.reshape(tuple(mean.shape))
-    rstd[...] = scale.reshape(tuple(rstd.shape))
-    _normalize(y, x, center, scale, weight, bias, planes)
+    planes = _planes(groups, x, y)
+    if not planes.by_group:
+        _statistics(planes, mean, rstd, eps)
+        _normalize(planes, mean, rstd, weight, bias)
+        return
+    samples, _, inside = planes.shape
+    x, y = planes.arrays
+    group_norm_kernel[(samples * groups,)](
+        x,
+        y,
+        (strides(x), strides(y)),
+        mean,
+        rstd,
+        _dense(weight),
+        _dense(bias),
+        inside,
+        planes.in_group,
+        groups,
+        EPS=eps,
+        **planes.tile,
+    )
 
 
 def _allocate_with(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
-    return empty_like(x)
+    return _empty_planes(x)
 
 
 @operation(
@@ -258,16 +393,16 @@ def _channel_norm_with(
     """The norm with statistics that are given."""
     if math.prod(x.shape) == 0:
         return
-    planes, _ = _planes(x, 0)
-    rstd = (_number(var, x, (1, *planes[1:])) + eps) ** -0.5
-    _normalize(y, _folded(x), _number(mean, x, (1, *planes[1:])), rstd, weight, bias, planes)
+    rstd = (converted(var, accumulator_name(x)) + eps) ** -0.5
+    _normalize(_planes(0, x, y), contiguous(mean), rstd, weight, bias)
 
 
 def _allocate_backward(
     dy: Any, x: Any, weight: Any, mean: Any, rstd: Any, groups: int, is_given: bool
 ) -> Any:
     parameter = x if weight is None else weight
-    return empty_like(x), empty((x.shape[1],), parameter), empty((x.shape[1],), parameter)
+    channels = (x.shape[1],)
+    return _empty_planes(x), empty(channels, parameter), empty(channels, parameter)
 
 
 @operation(
@@ -290,23 +425,79 @@ def _channel_norm_backward(
         dweight.zero_()
         dbias.zero_()
         return
-    planes, axis = _planes(x, groups)
-    of_group = (planes[0] if groups else 1, planes[1], 1)
-    x, dy = _folded(x), _folded(dy)
-    mean, rstd = _number(mean, x, of_group), _number(rstd, x, of_group)
-    sums, products = (empty(planes, x, accumulator_name(x)) for _ in range(2))
-    center = expanded(mean, planes)
-    _launch(plane_products_kernel, (x, dy), (center, sums, products), parts=False)
-    products *= rstd
-    dweight[...] = products.sum(0).reshape(-1)
-    dbias[...] = sums.sum(0).reshape(-1)
-    scale = 1 if weight is None else _number(weight, x, (1, *planes[1:]))
-    count = math.inf if is_given else x.shape[2] * planes[axis]
-    along = (products * scale).sum(axis, keepdims=True) / count
-    level = (sums * scale).sum(axis, keepdims=True) / count
-    numbers = (rstd * scale, -(rstd**2) * along, -rstd * level)
-    numbers = tuple(expanded(number, planes) for number in numbers)
-    _launch(plane_gradient_kernel, (x, dy), (center, *numbers, dx), parts=True)
+    planes = _planes(groups, x, dx, dy)
+    weight, mean, rstd = _dense(weight), contiguous(mean), contiguous(rstd)
+    sums, products = planes.numbers(2)
+    if planes.by_group:
+        _differentiate_groups(planes, mean, rstd, weight, sums, products)
+    else:
+        _differentiate_planes(planes, mean, rstd, weight, sums, products, is_given)
+    column_sums([(products, dweight), (sums, dbias)])
+
+
+def _differentiate_groups(
+    planes: Planes, mean: Any, rstd: Any, weight: Any, sums: Any, products: Any
+) -> None:
+    x, dx, dy = planes.arrays
+    samples, _, inside = planes.shape
+    group_gradient_kernel[(samples * planes.groups,)](
+        x,
+        dy,
+        dx,
+        tuple(map(strides, (x, dy, dx))),
+        mean,
+        rstd,
+        weight,
+        sums,
+        products,
+        inside,
+        planes.in_group,
+        planes.groups,
+        **planes.tile,
+    )
+
+
+def _differentiate_planes(
+    planes: Planes, mean: Any, rstd: Any, weight: Any, sums: Any, products: Any, is_given: bool
+) -> None:
+    x, dx, dy = planes.arrays
+    samples, channels, inside = planes.shape
+    layout = tuple(map(strides, (x, dy, dx)))
+    grouping = (planes.in_group, planes.groups)
+    planes.launch(
+        plane_products_kernel, x, dy, layout, grouping, mean, rstd, sums, products
+    )
+    level = along = None
+    if not is_given:
+        level, along = empty_like(mean), empty_like(mean)
+        grid, rows, tile = _join(planes)
+        join_products_kernel[grid](
+            sums,
+            products,
+            weight,
+            level,
+            along,
+            channels,
+            inside,
+            planes.parts,
+            rows,
+            planes.in_group,
+            **tile,
+        )
+    planes.launch(
+        plane_gradient_kernel,
+        x,
+        dy,
+        dx,
+        layout,
+        grouping,
+        mean,
+        rstd,
+        weight,
+        level,
+        along,
+        blocks=True,
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -407,7 +407,7 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
         PRECISION=product_precision(x),
     )
     total = empty((filters * columns,), sums)
-    column_sums(sums, total)
+    column_sums([(sums, total)])
     dweight.copy_(total.reshape((filters, *filter_size, channels)).permute(0, 3, 1, 2))
 
 

@@ -299,9 +299,9 @@ def _normalize_backward(
         )
     else:
         _long_rows(arguments, sums, rms, block)
-    for total, out in zip(sums, (dweight, dbias), strict=True):
-        if total is not None:
-            column_sums(total, out)
+    pairs = zip(sums, (dweight, dbias), strict=True)
+    if wanted := [(total, out) for total, out in pairs if total is not None]:
+        column_sums(wanted)
 
 
 def _long_rows(arguments: tuple[Any, ...], sums: list[Any], rms: bool, block: int) -> None:

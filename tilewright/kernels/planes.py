@@ -1,14 +1,23 @@
 """Kernels of planes: all elements of a channel of a sample, which are often far apart in memory.
 
-An array (samples, channels, ...) is folded to (samples, channels, inside); a plane is the row that
-a pair of the first two names. Statistics of groups of planes are made of those of each.
+An array (samples, channels, ...) is folded to (samples, channels, inside), of any strides; a plane
+is what a pair of the first two names. Planes belong together in groups: channels of a sample, or
+for a batch norm the planes of a channel. A tile is `ROWS` channels by `BLOCK` places inside.
+
+Where a group is read by one program, it is read twice, and is in a cache the second time. Else
+numbers of `parts` of each plane are made, in a matrix (samples * parts, channels); then those of
+groups; and then all elements are read again, in the other order, from what is in a cache still.
 """
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.rows import accumulator, row_configs, row_offsets, row_warps
+from tilewright.kernels.rows import accumulator, row_configs, row_warps
 
 __all__ = [
+    "group_gradient_kernel",
+    "group_norm_kernel",
+    "join_products_kernel",
+    "join_statistics_kernel",
     "plane_gradient_kernel",
     "plane_norm_kernel",
     "plane_products_kernel",
@@ -16,152 +25,395 @@ __all__ = [
 ]
 
 
-@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+@tw.jit
+def tile_offsets(strides, sample, channel, first, BLOCK: tl.constexpr):
+    """Return where a tile's elements are: channels by places from `first` on."""
+    corner = sample.to(tl.int64) * strides[0] + tl.cast(first, tl.int64) * strides[2]
+    rows = channel.to(tl.int64)[:, None] * strides[1]
+    return corner + rows + tl.arange(0, BLOCK)[None, :] * strides[2]
+
+
+@tw.jit
+def tile_mask(channel, end_channel, first, end, BLOCK: tl.constexpr):
+    """Return which elements of a tile there are."""
+    return (channel < end_channel)[:, None] & (first + tl.arange(0, BLOCK) < end)[None, :]
+
+
+@tw.jit
+def loaded(x_ptr, strides, sample, channel, first, mask, DTYPE: tl.constexpr):
+    """Return the elements of a tile."""
+    places = tile_offsets(strides, sample, channel, first, mask.shape[1])
+    return tl.load(x_ptr + places, mask, 0.0).to(DTYPE)
+
+
+@tw.jit
+def channel_parameter(pointer, channel, is_channel, other, DTYPE: tl.constexpr):
+    """Return the weights or biases of channels, or what stands for those that are not there."""
+    if pointer is None:
+        return tl.full(channel.shape, other, DTYPE)
+    return tl.load(pointer + channel, is_channel, 0.0).to(DTYPE)
+
+
+@tw.jit
+def group_of(sample, channel, grouping):
+    """Return the numbers of channels' groups: `grouping` is how many have one, and how many are
+    in a sample, 0 where all samples have the same ones.
+    """
+    return sample * grouping[1] + channel // grouping[0]
+
+
+@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
 @tw.jit
 def plane_statistics_kernel(
     x_ptr,
+    x_strides,
     mean_ptr,
     squares_ptr,
-    rows,
-    columns,
     channels,
-    x_sample_stride,
-    x_channel_stride,
-    x_stride,
+    inside,
+    parts,
+    span,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The mean of planes, and the sum of squares of the distances from it."""
+    """The mean of parts of planes, and the sum of squares of the distances from it."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    is_row = row < rows
-    x_row = x_ptr + row_offsets(row, channels, x_sample_stride, x_channel_stride)[:, None]
-    mean = tl.zeros((ROWS,), DTYPE)
-    squares = tl.zeros((ROWS,), DTYPE)
-    for first in range(0, columns, BLOCK):
-        at = first + tl.arange(0, BLOCK)[None, :]
-        mask = is_row[:, None] & (at < columns)
-        x = tl.load(x_row + at * x_stride, mask, 0.0).to(DTYPE)
-        # Chan et al., "Updating formulae and a pairwise algorithm", 1979.
-        size = tl.minimum(columns - first, BLOCK)
-        step = tl.sum(x, axis=1) / size - mean
-        centered = tl.where(mask, x - (mean + step)[:, None], 0.0)
-        squares += tl.sum(centered * centered, axis=1)
-        part = tl.cast(first, DTYPE) / (first + size)
-        squares += step * step * (part * size)
-        mean += step * (1 - part)
-    tl.store(mean_ptr + row, mean, is_row)
-    tl.store(squares_ptr + row, squares, is_row)
+    sample, part = tl.program_id(0) // parts, tl.program_id(0) % parts
+    channel = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    start = part * span
+    end = tl.minimum(start + span, inside)
+    mask = tile_mask(channel, channels, start, end, BLOCK)
+    x = loaded(x_ptr, x_strides, sample, channel, start, mask, DTYPE)
+    # The mean of the first elements is near enough to that of all for distances from it.
+    origin = tl.sum(x, axis=1) / tl.minimum(end - start, BLOCK)
+    sums = tl.where(mask, x - origin[:, None], 0.0)
+    squares = sums * sums
+    for first in range(start + BLOCK, end, BLOCK):
+        mask = tile_mask(channel, channels, first, end, BLOCK)
+        x = loaded(x_ptr, x_strides, sample, channel, first, mask, DTYPE)
+        distance = tl.where(mask, x - origin[:, None], 0.0)
+        sums += distance
+        squares += distance * distance
+    step = tl.sum(sums, axis=1) / (end - start)
+    mean = origin + step
+    squares = tl.sum(squares, axis=1) - step * step * (end - start)
+    at = tl.program_id(0).to(tl.int64) * channels + channel
+    tl.store(mean_ptr + at, mean, channel < channels)
+    tl.store(squares_ptr + at, squares, channel < channels)
 
 
-@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+@tw.jit
+def join_statistics_kernel(
+    mean_ptr,
+    squares_ptr,
+    group_mean_ptr,
+    group_rstd_ptr,
+    channels,
+    inside,
+    parts,
+    span,
+    rows,
+    in_group,
+    EPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The mean and 1 / deviation of a group, `rows` rows by `in_group` channels of parts."""
+    DTYPE: tl.constexpr = mean_ptr.dtype.element_ty
+    channel = tl.program_id(1) * in_group + tl.arange(0, BLOCK)
+    mean = tl.zeros((ROWS, BLOCK), DTYPE)
+    squares = tl.zeros((ROWS, BLOCK), DTYPE)
+    count = tl.zeros((ROWS, BLOCK), DTYPE)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        mask = (row < rows)[:, None] & (tl.arange(0, BLOCK) < in_group)[None, :]
+        size = tl.minimum(inside - row % parts * span, span)[:, None].to(DTYPE)
+        at = (tl.program_id(0) * rows + row).to(tl.int64)[:, None] * channels + channel[None, :]
+        step = tl.where(mask, tl.load(mean_ptr + at, mask, 0.0) - mean, 0.0)
+        more = tl.where(mask, size, 0.0)
+        before = count
+        count += more
+        part = more / tl.maximum(count, 1.0)
+        mean += step * part
+        squares += tl.load(squares_ptr + at, mask, 0.0) + step * step * (before * part)
+    # Chan et al., "Updating formulae and a pairwise algorithm", 1979, here and above.
+    number = tl.sum(tl.sum(count, axis=1), axis=0)
+    total = tl.sum(tl.sum(mean * count, axis=1), axis=0) / number
+    squares += count * (mean - total) * (mean - total)
+    variance = tl.sum(tl.sum(squares, axis=1), axis=0) / number
+    group = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    tl.store(group_mean_ptr + group, total)
+    tl.store(group_rstd_ptr + group, 1 / tl.sqrt(variance + EPS))
+
+
+@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
 @tw.jit
 def plane_norm_kernel(
     x_ptr,
-    mean_ptr,
-    factor_ptr,
-    term_ptr,
     y_ptr,
-    rows,
-    columns,
+    strides,
+    grouping,
+    mean_ptr,
+    rstd_ptr,
+    weight_ptr,
+    bias_ptr,
     channels,
-    x_sample_stride,
-    x_channel_stride,
-    x_stride,
+    inside,
+    parts,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute (x - mean) * factor + term, with a number of each for a plane."""
+    """Compute (x - mean) * rstd * weight + bias, the first tiles last."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    at = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
-    is_row = row < rows
-    mask = is_row[:, None] & (at < columns)
-    x_row = x_ptr + row_offsets(row, channels, x_sample_stride, x_channel_stride)[:, None]
-    mean = tl.load(mean_ptr + row, is_row, 0.0)[:, None]
-    factor = tl.load(factor_ptr + row, is_row, 0.0)[:, None]
-    term = tl.load(term_ptr + row, is_row, 0.0)[:, None]
-    y = (tl.load(x_row + at * x_stride, mask, 0.0).to(DTYPE) - mean) * factor + term
-    y_row = y_ptr + row.to(tl.int64)[:, None] * columns
-    tl.store(y_row + at, y, mask, cache_modifier=".cs")
+    number = tl.num_programs(0) - 1 - tl.program_id(0)
+    sample, first = number // parts, number % parts * BLOCK
+    channel = (tl.num_programs(1) - 1 - tl.program_id(1)) * ROWS + tl.arange(0, ROWS)
+    is_channel = channel < channels
+    mask = tile_mask(channel, channels, first, inside, BLOCK)
+    x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+    group = group_of(sample, channel, grouping)
+    mean = tl.load(mean_ptr + group, is_channel, 0.0).to(DTYPE)
+    rstd = tl.load(rstd_ptr + group, is_channel, 0.0).to(DTYPE)
+    factor = rstd * channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
+    bias = channel_parameter(bias_ptr, channel, is_channel, 0.0, DTYPE)
+    y = (x - mean[:, None]) * factor[:, None] + bias[:, None]
+    y_ptrs = y_ptr + tile_offsets(strides[1], sample, channel, first, BLOCK)
+    tl.store(y_ptrs, y, mask, cache_modifier=".cs")
 
 
-@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+@tw.autotune(row_configs, key=["inside", "in_group"], default=row_warps)
+@tw.jit
+def group_norm_kernel(
+    x_ptr,
+    y_ptr,
+    strides,
+    mean_ptr,
+    rstd_ptr,
+    weight_ptr,
+    bias_ptr,
+    inside,
+    in_group,
+    groups,
+    EPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The norm of a group, which is read twice."""
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    sample, group = tl.program_id(0) // groups, tl.program_id(0) % groups
+    first_channel, end_channel = group * in_group, (group + 1) * in_group
+    mask = tile_mask(first_channel + tl.arange(0, ROWS), end_channel, 0, inside, BLOCK)
+    x = loaded(x_ptr, strides[0], sample, first_channel + tl.arange(0, ROWS), 0, mask, DTYPE)
+    origin = tl.sum(tl.sum(x, axis=1), axis=0)
+    origin /= tl.minimum(inside, BLOCK) * tl.minimum(in_group, ROWS)
+    sums = tl.where(mask, x - origin, 0.0)
+    squares = sums * sums
+    blocks = tl.cdiv(inside, BLOCK)
+    steps = tl.cdiv(in_group, ROWS) * blocks
+    for step in range(1, steps):
+        channel = first_channel + step // blocks * ROWS + tl.arange(0, ROWS)
+        first = step % blocks * BLOCK
+        mask = tile_mask(channel, end_channel, first, inside, BLOCK)
+        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+        distance = tl.where(mask, x - origin, 0.0)
+        sums += distance
+        squares += distance * distance
+    moved = tl.sum(tl.sum(sums, axis=1), axis=0) / (inside * in_group)
+    mean = origin + moved
+    variance = tl.sum(tl.sum(squares, axis=1), axis=0) / (inside * in_group) - moved * moved
+    rstd = 1 / tl.sqrt(variance + EPS)
+    for step in range(steps):
+        channel = first_channel + step // blocks * ROWS + tl.arange(0, ROWS)
+        first = step % blocks * BLOCK
+        mask = tile_mask(channel, end_channel, first, inside, BLOCK)
+        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+        is_channel = channel < end_channel
+        factor = rstd * channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
+        bias = channel_parameter(bias_ptr, channel, is_channel, 0.0, DTYPE)
+        y = (x - mean) * factor[:, None] + bias[:, None]
+        y_ptrs = y_ptr + tile_offsets(strides[1], sample, channel, first, BLOCK)
+        tl.store(y_ptrs, y, mask, cache_modifier=".cs")
+    tl.store(mean_ptr + tl.program_id(0), mean)
+    tl.store(rstd_ptr + tl.program_id(0), rstd)
+
+
+@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
 @tw.jit
 def plane_products_kernel(
     x_ptr,
     dy_ptr,
+    strides,
+    grouping,
     mean_ptr,
+    rstd_ptr,
     sums_ptr,
     products_ptr,
-    rows,
-    columns,
     channels,
-    x_sample_stride,
-    x_channel_stride,
-    x_stride,
-    dy_sample_stride,
-    dy_channel_stride,
-    dy_stride,
+    inside,
+    parts,
+    span,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The sums of dy and of dy * (x - mean) of planes."""
+    """The sums of dy and of dy * (x - mean) * rstd of parts of planes."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    is_row = row < rows
-    x_row = x_ptr + row_offsets(row, channels, x_sample_stride, x_channel_stride)[:, None]
-    dy_row = dy_ptr + row_offsets(row, channels, dy_sample_stride, dy_channel_stride)[:, None]
-    mean = tl.load(mean_ptr + row, is_row, 0.0)[:, None]
-    sums = tl.zeros((ROWS,), DTYPE)
-    products = tl.zeros((ROWS,), DTYPE)
-    for first in range(0, columns, BLOCK):
-        at = first + tl.arange(0, BLOCK)[None, :]
-        mask = is_row[:, None] & (at < columns)
-        x = tl.load(x_row + at * x_stride, mask, 0.0).to(DTYPE)
-        dy = tl.load(dy_row + at * dy_stride, mask, 0.0).to(DTYPE)
-        sums += tl.sum(dy, axis=1)
-        products += tl.sum(dy * (x - mean), axis=1)
-    tl.store(sums_ptr + row, sums, is_row)
-    tl.store(products_ptr + row, products, is_row)
+    sample, part = tl.program_id(0) // parts, tl.program_id(0) % parts
+    channel = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    is_channel = channel < channels
+    group = group_of(sample, channel, grouping)
+    mean = tl.load(mean_ptr + group, is_channel, 0.0).to(DTYPE)[:, None]
+    rstd = tl.load(rstd_ptr + group, is_channel, 0.0).to(DTYPE)
+    sums = tl.zeros((ROWS, BLOCK), DTYPE)
+    products = tl.zeros((ROWS, BLOCK), DTYPE)
+    start = part * span
+    end = tl.minimum(start + span, inside)
+    for first in range(start, end, BLOCK):
+        mask = tile_mask(channel, channels, first, end, BLOCK)
+        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+        dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
+        sums += dy
+        products += dy * (x - mean)
+    at = tl.program_id(0).to(tl.int64) * channels + channel
+    tl.store(sums_ptr + at, tl.sum(sums, axis=1), is_channel)
+    tl.store(products_ptr + at, tl.sum(products, axis=1) * rstd, is_channel)
 
 
-@tw.autotune(row_configs, key=["rows", "columns"], default=row_warps)
+@tw.jit
+def join_products_kernel(
+    sums_ptr,
+    products_ptr,
+    weight_ptr,
+    level_ptr,
+    along_ptr,
+    channels,
+    inside,
+    parts,
+    rows,
+    in_group,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The means of weighted sums and products over a group: `rows` rows by `in_group` channels."""
+    DTYPE: tl.constexpr = sums_ptr.dtype.element_ty
+    is_own = tl.arange(0, BLOCK) < in_group
+    channel = tl.program_id(1) * in_group + tl.arange(0, BLOCK)
+    weight = channel_parameter(weight_ptr, channel, is_own, 1.0, DTYPE)
+    level = tl.zeros((ROWS, BLOCK), DTYPE)
+    along = tl.zeros((ROWS, BLOCK), DTYPE)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        mask = (row < rows)[:, None] & is_own[None, :]
+        at = (tl.program_id(0) * rows + row).to(tl.int64)[:, None] * channels + channel[None, :]
+        level += tl.load(sums_ptr + at, mask, 0.0) * weight[None, :]
+        along += tl.load(products_ptr + at, mask, 0.0) * weight[None, :]
+    count = tl.cast(rows // parts, DTYPE) * inside * in_group
+    group = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    tl.store(level_ptr + group, tl.sum(tl.sum(level, axis=1), axis=0) / count)
+    tl.store(along_ptr + group, tl.sum(tl.sum(along, axis=1), axis=0) / count)
+
+
+@tw.jit
+def input_gradient(x, dy, mean, rstd, weight, level, along):
+    """Return the gradient of a tile, from numbers of its channels or its group."""
+    normal = (x - mean) * rstd
+    return (dy * weight - normal * along - level) * rstd
+
+
+@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
 @tw.jit
 def plane_gradient_kernel(
     x_ptr,
     dy_ptr,
-    mean_ptr,
-    dy_factor_ptr,
-    x_factor_ptr,
-    term_ptr,
     dx_ptr,
-    rows,
-    columns,
+    strides,
+    grouping,
+    mean_ptr,
+    rstd_ptr,
+    weight_ptr,
+    level_ptr,
+    along_ptr,
     channels,
-    x_sample_stride,
-    x_channel_stride,
-    x_stride,
-    dy_sample_stride,
-    dy_channel_stride,
-    dy_stride,
+    inside,
+    parts,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute dy * factor + (x - mean) * factor + term, with a number of each for a plane."""
+    """The gradient of tiles, the first ones last; `level_ptr` None: of given statistics."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    at = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
-    is_row = row < rows
-    mask = is_row[:, None] & (at < columns)
-    x_row = x_ptr + row_offsets(row, channels, x_sample_stride, x_channel_stride)[:, None]
-    dy_row = dy_ptr + row_offsets(row, channels, dy_sample_stride, dy_channel_stride)[:, None]
-    mean = tl.load(mean_ptr + row, is_row, 0.0)[:, None]
-    dy_factor = tl.load(dy_factor_ptr + row, is_row, 0.0)[:, None]
-    x_factor = tl.load(x_factor_ptr + row, is_row, 0.0)[:, None]
-    term = tl.load(term_ptr + row, is_row, 0.0)[:, None]
-    x = tl.load(x_row + at * x_stride, mask, 0.0).to(DTYPE)
-    dy = tl.load(dy_row + at * dy_stride, mask, 0.0).to(DTYPE)
-    dx = dy * dy_factor + (x - mean) * x_factor + term
-    dx_row = dx_ptr + row.to(tl.int64)[:, None] * columns
-    tl.store(dx_row + at, dx, mask, cache_modifier=".cs")
+    number = tl.num_programs(0) - 1 - tl.program_id(0)
+    sample, first = number // parts, number % parts * BLOCK
+    channel = (tl.num_programs(1) - 1 - tl.program_id(1)) * ROWS + tl.arange(0, ROWS)
+    is_channel = channel < channels
+    mask = tile_mask(channel, channels, first, inside, BLOCK)
+    x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+    dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
+    group = group_of(sample, channel, grouping)
+    mean = tl.load(mean_ptr + group, is_channel, 0.0).to(DTYPE)
+    rstd = tl.load(rstd_ptr + group, is_channel, 0.0).to(DTYPE)
+    weight = channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
+    level = channel_parameter(level_ptr, group, is_channel, 0.0, DTYPE)
+    along = channel_parameter(along_ptr, group, is_channel, 0.0, DTYPE)
+    dx = input_gradient(
+        x, dy, mean[:, None], rstd[:, None], weight[:, None], level[:, None], along[:, None]
+    )
+    dx_ptrs = dx_ptr + tile_offsets(strides[2], sample, channel, first, BLOCK)
+    tl.store(dx_ptrs, dx, mask, cache_modifier=".cs")
+
+
+@tw.autotune(row_configs, key=["inside", "in_group"], default=row_warps)
+@tw.jit
+def group_gradient_kernel(
+    x_ptr,
+    dy_ptr,
+    dx_ptr,
+    strides,
+    mean_ptr,
+    rstd_ptr,
+    weight_ptr,
+    sums_ptr,
+    products_ptr,
+    inside,
+    in_group,
+    groups,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The gradient of a group, which is read twice, and the sums that `plane_products` makes."""
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    sample, group = tl.program_id(0) // groups, tl.program_id(0) % groups
+    first_channel, end_channel = group * in_group, (group + 1) * in_group
+    mean = tl.load(mean_ptr + tl.program_id(0)).to(DTYPE)
+    rstd = tl.load(rstd_ptr + tl.program_id(0)).to(DTYPE)
+    level = tl.full((), 0.0, DTYPE)
+    along = tl.full((), 0.0, DTYPE)
+    for row in range(first_channel, end_channel, ROWS):
+        channel = row + tl.arange(0, ROWS)
+        is_channel = channel < end_channel
+        sums = tl.zeros((ROWS, BLOCK), DTYPE)
+        products = tl.zeros((ROWS, BLOCK), DTYPE)
+        for first in range(0, inside, BLOCK):
+            mask = tile_mask(channel, end_channel, first, inside, BLOCK)
+            x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+            dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
+            sums += dy
+            products += dy * (x - mean)
+        sums, products = tl.sum(sums, axis=1), tl.sum(products, axis=1) * rstd
+        weight = channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
+        level += tl.sum(sums * weight, axis=0)
+        along += tl.sum(products * weight, axis=0)
+        at = sample.to(tl.int64) * groups * in_group + channel
+        tl.store(sums_ptr + at, sums, is_channel)
+        tl.store(products_ptr + at, products, is_channel)
+    level /= inside * in_group
+    along /= inside * in_group
+    blocks = tl.cdiv(inside, BLOCK)
+    for step in range(tl.cdiv(in_group, ROWS) * blocks):
+        channel = first_channel + step // blocks * ROWS + tl.arange(0, ROWS)
+        first = step % blocks * BLOCK
+        mask = tile_mask(channel, end_channel, first, inside, BLOCK)
+        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
+        dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
+        weight = channel_parameter(weight_ptr, channel, channel < end_channel, 1.0, DTYPE)
+        dx = input_gradient(x, dy, mean, rstd, weight[:, None], level, along)
+        dx_ptrs = dx_ptr + tile_offsets(strides[2], sample, channel, first, BLOCK)
+        tl.store(dx_ptrs, dx, mask, cache_modifier=".cs")

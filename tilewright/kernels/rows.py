@@ -12,6 +12,7 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import dtype_name, on_cpu
 
 __all__ = [
+    "MULTIPROCESSORS",
     "accumulator",
     "accumulator_name",
     "column_numbers",
@@ -31,6 +32,7 @@ __all__ = [
     "tile_shape",
 ]
 
+MULTIPROCESSORS = 132  # of an H100 or H200
 _MOST_COLUMNS = 16384  # of a row that a program holds; longer rows are read in blocks
 _ELEMENTS = 2048  # of a program with several rows
 
@@ -152,22 +154,42 @@ def row_offsets(row, after, before_stride, after_stride):
 
 
 @tw.jit
-def column_sums_kernel(x_ptr, out_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Add up the rows of a matrix, `COLUMNS` columns for each program."""
+def column_sums_kernel(
+    x_ptr,
+    y_ptr,
+    x_out_ptr,
+    y_out_ptr,
+    rows,
+    columns,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Add up the rows of one matrix or two, `COLUMNS` columns for each program."""
+    DTYPE: tl.constexpr = x_ptr.dtype.element_ty
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     is_column = column < columns
-    total = tl.zeros((ROWS, COLUMNS), x_ptr.dtype.element_ty)
+    x_sum = tl.zeros((ROWS, COLUMNS), DTYPE)
+    y_sum = tl.zeros((ROWS, COLUMNS), DTYPE)
     for first in range(0, rows, ROWS):
         row = first + tl.arange(0, ROWS)
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
-        total += tl.load(x_ptr + at, (row < rows)[:, None] & is_column[None, :], 0.0)
-    tl.store(out_ptr + column, tl.sum(total, axis=0), is_column)
+        mask = (row < rows)[:, None] & is_column[None, :]
+        x_sum += tl.load(x_ptr + at, mask, 0.0)
+        if y_ptr is not None:
+            y_sum += tl.load(y_ptr + at, mask, 0.0)
+    tl.store(x_out_ptr + column, tl.sum(x_sum, axis=0), is_column)
+    if y_ptr is not None:
+        tl.store(y_out_ptr + column, tl.sum(y_sum, axis=0), is_column)
 
 
-def column_sums(x: Any, out: Any) -> None:
-    """Add up the rows of a contiguous matrix of fp32 or fp64, always in the same order."""
+def column_sums(pairs: list[tuple[Any, Any]]) -> None:
+    """Add up the rows of contiguous matrices of fp32 or fp64, always in the same order.
+
+    `pairs` has one or two: a matrix, and where its sums go.
+    """
+    (x, x_out), (y, y_out) = (*pairs, (None, None))[:2]
     rows, columns = x.shape
-    width = 1024 if on_cpu(x) else 32
-    height = 1 if on_cpu(x) else 64
-    grid = (tw.cdiv(columns, width),)
-    column_sums_kernel[grid](x, out, rows, columns, ROWS=height, COLUMNS=width)
+    width, height, warps = (1024, 1, 4) if on_cpu(x) else (32, 128, 8)
+    column_sums_kernel[(tw.cdiv(columns, width),)](
+        x, y, x_out, y_out, rows, columns, ROWS=height, COLUMNS=width, num_warps=warps
+    )
