@@ -8,8 +8,7 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, strides, torch
 from tilewright.kernels.checks import array, floating, integral, same_kind
 from tilewright.kernels.operation import operation
-from tilewright.kernels.rows import row_blocks, row_configs, row_warps
-from tilewright.kernels.segments import reduce_segments
+from tilewright.kernels.rows import accumulator, row_blocks, row_configs, row_warps
 
 __all__ = ["embedding"]
 
@@ -91,6 +90,54 @@ def _embedding(out: Any, index: Any, weight: Any, padding_idx: int) -> None:
     )
 
 
+_gradient_configs = [
+    tw.Config({"ROWS": rows, "BLOCK": block}, num_warps=warps)
+    for rows, block, warps in [(1, 4096, 8), (2, 2048, 8), (2, 2048, 4), (4, 1024, 4), (8, 512, 4)]
+]
+
+
+def _gradient_default(arguments: dict[str, Any]) -> tw.Config:
+    block = min(tw.next_power_of_2(max(arguments["columns"], 1)), 1024)
+    return tw.Config({"ROWS": 4, "BLOCK": block}, num_warps=min(max(block // 256, 1), 4))
+
+
+@tw.autotune(_gradient_configs, key=["places", "columns"], default=_gradient_default)
+@tw.jit
+def embedding_gradient_kernel(
+    dy_ptr,
+    number_ptr,
+    order_ptr,
+    end_ptr,
+    dweight_ptr,
+    places,
+    columns,
+    table_rows,
+    padding_row,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Add up a block of the gradients of a row, if its places begin here among the sorted ones."""
+    DTYPE: tl.constexpr = accumulator(dy_ptr.dtype.element_ty)
+    start = tl.program_id(0)
+    number = tl.load(number_ptr + start)
+    before = tl.load(number_ptr + start - 1, start > 0, -1)
+    is_row = (number >= 0) & (number < table_rows) & (number != padding_row)
+    if (number == before) | (not is_row):
+        return
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = column < columns
+    total = tl.zeros((ROWS, BLOCK), DTYPE)
+    end = tl.load(end_ptr + start)
+    for first in range(start, end, ROWS):
+        place = first + tl.arange(0, ROWS)
+        row = tl.load(order_ptr + place, place < end, 0).to(tl.int64)
+        mask = (place < end)[:, None] & is_column[None, :]
+        dy_ptrs = dy_ptr + row[:, None] * columns + column[None, :]
+        total += tl.load(dy_ptrs, mask, 0.0).to(DTYPE)
+    out = dweight_ptr + number.to(tl.int64) * columns + column
+    tl.store(out, tl.sum(total, axis=0), is_column)
+
+
 def _allocate_backward(dy: Any, index: Any, table_rows: int, padding_idx: int) -> Any:
     return empty((table_rows, dy.shape[-1]), dy)
 
@@ -102,14 +149,18 @@ def _allocate_backward(dy: Any, index: Any, table_rows: int, padding_idx: int) -
 def _embedding_backward(
     dweight: Any, dy: Any, index: Any, table_rows: int, padding_idx: int
 ) -> None:
+    dweight.zero_()
+    places, columns = math.prod(index.shape), dy.shape[-1]
+    if places * columns == 0:
+        return
     # The places of each row of the table stand together once they are sorted, in their order.
-    ordered, order = torch.sort(index.reshape(-1), stable=True)
-    numbers = torch.arange(table_rows + 1, device=index.device, dtype=index.dtype)
-    offsets = torch.searchsorted(ordered, numbers)
-    dy = dy.reshape((order.shape[0], dy.shape[-1]))
-    reduce_segments(dy, order, offsets, dweight, "sum")
-    if padding_idx >= 0:
-        dweight[padding_idx] = 0
+    # What is no row stays none in 32 bits, which are sorted in half of the time.
+    numbers = index.reshape(-1).clamp(-1, table_rows).to(torch.int32)
+    numbers, order = torch.sort(numbers, stable=True)
+    ends = torch.searchsorted(numbers, numbers, right=True, out_int32=True)
+    embedding_gradient_kernel[lambda meta: (places, tw.cdiv(columns, meta["BLOCK"]))](
+        contiguous(dy), numbers, order, ends, dweight, places, columns, table_rows, padding_idx
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -13,7 +13,7 @@ from tilewright.kernels.elementwise import is_nan
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["reduce_segments", "segment_reduce"]
+__all__ = ["segment_reduce"]
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
 _ELEMENTS = 2048  # of a tile, which has more where rows are long
@@ -76,7 +76,6 @@ def segment_bounds(offsets_ptr, rows):
 @tw.jit
 def segment_reduce_kernel(
     x_ptr,
-    order_ptr,
     offsets_ptr,
     out_ptr,
     rows,
@@ -87,7 +86,7 @@ def segment_reduce_kernel(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Combine a block of the columns of a segment, whose rows come in `order_ptr`'s order."""
+    """Combine a block of the columns of a segment."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     OTHER: tl.constexpr = neutral(KIND)
     start, end = segment_bounds(offsets_ptr, rows)
@@ -98,8 +97,6 @@ def segment_reduce_kernel(
     for first in range(start, end, ROWS):
         row = first + tl.arange(0, ROWS)
         is_row = row < end
-        if order_ptr is not None:
-            row = tl.load(order_ptr + row, is_row, 0)
         at = row.to(tl.int64)[:, None] * x_row_stride + column[None, :] * x_column_stride
         x = tl.load(x_ptr + at, is_row[:, None] & is_column[None, :], OTHER).to(DTYPE)
         if KIND == "max":
@@ -166,17 +163,6 @@ def segment_backward_kernel(
         tl.store(dx_ptr + at, dx, mask)
 
 
-def reduce_segments(x: Any, order: Any, offsets: Any, out: Any, reduce: str) -> None:
-    """Combine the rows `order[offsets[i] : offsets[i + 1]]` of a matrix to row i of `out`."""
-    segments, columns = out.shape
-    grid, tile = _tiles(segments, columns)
-    rows = x.shape[0] if order is None else order.shape[0]
-    if segments * columns:
-        segment_reduce_kernel[grid](
-            x, order, offsets, out, rows, columns, *strides(x), KIND=reduce, **tile
-        )
-
-
 def _tiles(segments: int, columns: int) -> tuple[tuple[int, int], dict[str, int]]:
     block = min(tw.next_power_of_2(max(columns, 1)), _MOST_COLUMNS)
     rows = max(_ELEMENTS // block, _FEWEST_ROWS)
@@ -199,7 +185,13 @@ def _matrix(x: Any) -> Any:
 
 @operation("segment_reduce(Tensor data, Tensor offsets, str reduce) -> Tensor", allocate=_allocate)
 def _segment_reduce(out: Any, data: Any, offsets: Any, reduce: str) -> None:
-    reduce_segments(_matrix(data), None, contiguous(offsets), _matrix(out), reduce)
+    x, out = _matrix(data), _matrix(out)
+    segments, columns = out.shape
+    grid, tile = _tiles(segments, columns)
+    if segments * columns:
+        segment_reduce_kernel[grid](
+            x, contiguous(offsets), out, x.shape[0], columns, *strides(x), KIND=reduce, **tile
+        )
 
 
 def _allocate_backward(dy: Any, data: Any, y: Any, offsets: Any, reduce: str) -> Any:

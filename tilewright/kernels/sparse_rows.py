@@ -114,13 +114,13 @@ def _rows_of(crow_indices: Any, count: int) -> Any:
 
 _configs = [
     tw.Config({"ELEMENTS": elements, "BLOCK": block}, num_warps=warps)
-    for elements, block, warps in [(4, 64, 1), (8, 128, 2), (16, 128, 4), (8, 256, 4)]
+    for elements, block, warps in [(4, 128, 1), (8, 128, 1), (16, 128, 1), (8, 128, 2), (8, 256, 1)]
 ]
 
 
 def _default(arguments: dict[str, Any]) -> tw.Config:
     block = min(tw.next_power_of_2(max(arguments["width"], 1)), 128)
-    return tw.Config({"ELEMENTS": max(1024 // block, 4) // 4, "BLOCK": block}, num_warps=2)
+    return tw.Config({"ELEMENTS": 8, "BLOCK": block}, num_warps=1)
 
 
 @tw.autotune(_configs, key=["rows", "width"], default=_default)
@@ -143,15 +143,15 @@ def spmm_kernel(
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     first, end = tl.load(starts_ptr + row), tl.load(starts_ptr + row + 1)
-    acc = tl.zeros((BLOCK,), DTYPE)
+    acc = tl.zeros((ELEMENTS, BLOCK), DTYPE)
     for start in range(first, end, ELEMENTS):
         element = start + tl.arange(0, ELEMENTS)
         column = tl.load(column_ptr + element, element < end, 0).to(tl.int64)
         value = tl.load(values_ptr + element, element < end, 0.0).to(DTYPE)
         mask = (element < end)[:, None] & (at < width)[None, :]
         b_ptrs = b_ptr + column[:, None] * b_row + at[None, :] * b_column
-        acc += tl.sum(value[:, None] * tl.load(b_ptrs, mask, 0.0).to(DTYPE), axis=0)
-    tl.store(out_ptr + row * width + at, acc, at < width)
+        acc += value[:, None] * tl.load(b_ptrs, mask, 0.0).to(DTYPE)
+    tl.store(out_ptr + row * width + at, tl.sum(acc, axis=0), at < width)
 
 
 @tw.jit
