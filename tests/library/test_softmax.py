@@ -61,6 +61,12 @@ def test_autocast_computes_in_fp32(device):
         assert kernels.softmax(tensor((2, 3), "bfloat16", device)).dtype == torch.float32
 
 
+def test_rows_that_begin_with_minus_infinity(device):
+    x = torch.full((2, 40000), -1000.0, device=device)
+    x[0, :39000] = -float("inf")
+    torch.testing.assert_close(kernels.softmax(x), torch.softmax(x, -1))
+
+
 def test_numpy_arrays():
     x = np.random.default_rng(0).standard_normal((3, 4, 5), dtype=np.float32)
     expected = torch.softmax(torch.from_numpy(x), 1).numpy()

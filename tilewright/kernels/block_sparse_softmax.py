@@ -18,7 +18,7 @@ from tilewright.kernels.block_sparse import (
 from tilewright.kernels.checks import shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
-from tilewright.kernels.softmax import finite_highest
+from tilewright.kernels.softmax import finite, with_more
 
 __all__ = ["block_sparse_attention", "block_sparse_softmax"]
 
@@ -115,8 +115,8 @@ def block_sparse_softmax_kernel(
         if CAUSAL:
             at = (tl.load(column_ptr + block) * SIZE + column)[None, :]
             x = tl.where(at <= place, x, -float("inf"))
-        before, highest = highest, finite_highest(x, highest, ROWS)
-        total = total * tl.exp(before - highest) + tl.sum(tl.exp(x - highest[:, None]), axis=1)
+        highest, total = with_more(x, highest, total, ROWS)
+    highest = finite(highest)
     for block in range(first, end):
         start = (batch + block) * SIZE * SIZE
         x = tl.load(x_ptr + start + within).to(DTYPE) * scale

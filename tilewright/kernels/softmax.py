@@ -69,10 +69,18 @@ def normalized(x, highest, total, LOG: tl.constexpr, ROWS: tl.constexpr):
 
 
 @tw.jit
-def finite_highest(x, highest, ROWS: tl.constexpr):
-    """Return the highest element so far, or 0 where all are -inf: a row of those becomes NaN."""
-    highest = tl.maximum(highest, row_maxima(x, ROWS))
+def finite(highest):
+    """Return highest elements, or 0 where all are -inf, and all exponentials so 0."""
     return tl.where(highest == -float("inf"), 0.0, highest)
+
+
+@tw.jit
+def with_more(x, highest, total, ROWS: tl.constexpr):
+    """Return highest elements of rows, and the totals relative to them, with more elements."""
+    before, highest = highest, tl.maximum(highest, row_maxima(x, ROWS))
+    origin = finite(highest)
+    total = total * tl.exp(before - origin) + row_sums(tl.exp(x - down(origin, ROWS)), ROWS)
+    return highest, total
 
 
 @tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
@@ -101,7 +109,7 @@ def softmax_kernel(
     if ONE_BLOCK:
         mask = is_row & (column < columns)
         x = tl.load(x_ptrs + column * x_column_stride, mask, -float("inf")).to(DTYPE)
-        highest = finite_highest(x, -float("inf"), ROWS)
+        highest = finite(row_maxima(x, ROWS))
         total = row_sums(tl.exp(x - down(highest, ROWS)), ROWS)
         y = normalized(x, highest, total, LOG, ROWS)
         tl.store(out_ptrs + column * after, y, mask, cache_modifier=".cs")
@@ -111,8 +119,8 @@ def softmax_kernel(
     for first in range(0, columns, BLOCK):
         mask = is_row & (first + column < columns)
         x = tl.load(x_ptrs + (first + column) * x_column_stride, mask, -float("inf")).to(DTYPE)
-        before, highest = highest, finite_highest(x, highest, ROWS)
-        total = total * tl.exp(before - highest) + row_sums(tl.exp(x - down(highest, ROWS)), ROWS)
+        highest, total = with_more(x, highest, total, ROWS)
+    highest = finite(highest)
     for first in range(0, columns, BLOCK):
         mask = is_row & (first + column < columns)
         x = tl.load(x_ptrs + (first + column) * x_column_stride, mask, -float("inf")).to(DTYPE)
@@ -147,6 +155,14 @@ def _softmax(out: Any, x: Any, dim: int, log: bool) -> None:
     )
 
 
+@tw.jit
+def softmax_gradient(y, dy, total, LOG: tl.constexpr):
+    """Return the gradient of elements of rows, given the total of each."""
+    if LOG:
+        return dy - tl.exp(y) * total
+    return y * (dy - total)
+
+
 @tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
 @tw.jit
 def softmax_backward_kernel(
@@ -166,29 +182,30 @@ def softmax_backward_kernel(
 ):
     """Compute y * (dy - sum(y * dy)), or dy - exp(y) * sum(dy) for the logarithm."""
     DTYPE: tl.constexpr = accumulator(y_ptr.dtype.element_ty)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, BLOCK)[None, :]
-    start = row_offsets(row, after, columns * after, 1)[:, None]
-    dy_start = row_offsets(row, after, dy_before_stride, dy_after_stride)[:, None]
-    is_row = (row < rows)[:, None]
-    total = tl.zeros((ROWS,), DTYPE)
+    row = own_rows(ROWS)
+    column = column_numbers(ROWS, BLOCK)
+    is_row = down(row < rows, ROWS)
+    start = down(row_offsets(row, after, columns * after, 1), ROWS)
+    y_ptrs, dx_ptrs = y_ptr + start, dx_ptr + start
+    dy_ptrs = dy_ptr + down(row_offsets(row, after, dy_before_stride, dy_after_stride), ROWS)
+    total = row_numbers(0.0, ROWS, DTYPE)
     for first in range(0, columns, BLOCK):
         at = first + column
         mask = is_row & (at < columns)
-        y = tl.load(y_ptr + start + at * after, mask, 0.0).to(DTYPE)
-        dy = tl.load(dy_ptr + dy_start + at * dy_column_stride, mask, 0.0).to(DTYPE)
-        total += tl.sum(dy if LOG else y * dy, axis=1)
+        y = tl.load(y_ptrs + at * after, mask, 0.0).to(DTYPE)
+        dy = tl.load(dy_ptrs + at * dy_column_stride, mask, 0.0).to(DTYPE)
+        total += row_sums(dy if LOG else y * dy, ROWS)
         if ONE_BLOCK:
-            dx = dy - tl.exp(y) * total[:, None] if LOG else y * (dy - total[:, None])
-            tl.store(dx_ptr + start + at * after, dx, mask)
+            dx = softmax_gradient(y, dy, down(total, ROWS), LOG)
+            tl.store(dx_ptrs + at * after, dx, mask, cache_modifier=".cs")
     if not ONE_BLOCK:
         for first in range(0, columns, BLOCK):
             at = first + column
             mask = is_row & (at < columns)
-            y = tl.load(y_ptr + start + at * after, mask, 0.0).to(DTYPE)
-            dy = tl.load(dy_ptr + dy_start + at * dy_column_stride, mask, 0.0).to(DTYPE)
-            dx = dy - tl.exp(y) * total[:, None] if LOG else y * (dy - total[:, None])
-            tl.store(dx_ptr + start + at * after, dx, mask)
+            y = tl.load(y_ptrs + at * after, mask, 0.0).to(DTYPE)
+            dy = tl.load(dy_ptrs + at * dy_column_stride, mask, 0.0).to(DTYPE)
+            dx = softmax_gradient(y, dy, down(total, ROWS), LOG)
+            tl.store(dx_ptrs + at * after, dx, mask)
 
 
 def _allocate_backward(y: Any, dy: Any, dim: int, log: bool) -> Any:
