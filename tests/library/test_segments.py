@@ -1,5 +1,7 @@
 """Reductions of segments, and embeddings, whose gradients are such."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -73,6 +75,17 @@ def test_embedding_agrees_with_pytorch(device, shape, table, dtype, layout, padd
         lambda weight: F.embedding(index, weight, padding),
         weight,
     )
+
+
+@pytest.mark.parametrize("runs", [[65, 64, 1, 200], [63, 129, 130, 1], [300]])
+def test_gradients_of_rows_that_are_looked_up_often(device, runs):
+    index = torch.repeat_interleave(torch.arange(len(runs)) + 1, torch.tensor(runs))
+    index = index[torch.randperm(len(index))].to(device)
+    weight = tensor((len(runs) + 2, 3), device=device)
+    for padding in (None, 1):
+        case = functools.partial(kernels.embedding, index, padding_idx=padding)
+        agrees(case, functools.partial(F.embedding, index, padding_idx=padding), weight)
+    same_bits_again(case, weight)
 
 
 def test_derivatives(device):

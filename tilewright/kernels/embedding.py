@@ -8,7 +8,13 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, strides, torch
 from tilewright.kernels.checks import array, floating, integral, same_kind
 from tilewright.kernels.operation import operation
-from tilewright.kernels.rows import accumulator, row_blocks, row_configs, row_warps
+from tilewright.kernels.rows import (
+    accumulator,
+    accumulator_name,
+    row_blocks,
+    row_configs,
+    row_warps,
+)
 
 __all__ = ["embedding"]
 
@@ -90,15 +96,32 @@ def _embedding(out: Any, index: Any, weight: Any, padding_idx: int) -> None:
     )
 
 
+_CHUNK = 64  # places that a program adds up
+
 _gradient_configs = [
-    tw.Config({"ROWS": rows, "BLOCK": block}, num_warps=warps)
-    for rows, block, warps in [(1, 4096, 8), (2, 2048, 8), (2, 2048, 4), (4, 1024, 4), (8, 512, 4)]
+    tw.Config({"AHEAD": ahead, "BLOCK": block}, num_warps=warps)
+    for ahead, block, warps in [(2, 4096, 8), (4, 2048, 8), (4, 2048, 4), (8, 1024, 4), (4, 1024, 4)]
 ]
 
 
 def _gradient_default(arguments: dict[str, Any]) -> tw.Config:
-    block = min(tw.next_power_of_2(max(arguments["columns"], 1)), 1024)
-    return tw.Config({"ROWS": 4, "BLOCK": block}, num_warps=min(max(block // 256, 1), 4))
+    block = min(tw.next_power_of_2(max(arguments["columns"], 1)), 2048)
+    return tw.Config({"AHEAD": 4, "BLOCK": block}, num_warps=min(max(block // 256, 1), 8))
+
+
+@tw.jit
+def is_run_of_row(number, table_rows, padding_row):
+    """Whether places of a number are of a row that has a gradient."""
+    return (number >= 0) & (number < table_rows) & (number != padding_row)
+
+
+@tw.jit
+def part_row(place, begin, CHUNK: tl.constexpr):
+    """Return where the sum of a chunk from `place` on is kept, of a run of more than one.
+
+    The last chunk of a run and the first one of the next may begin in the same `CHUNK` places.
+    """
+    return (place // CHUNK * 2 + (place == begin)).to(tl.int64)
 
 
 @tw.autotune(_gradient_configs, key=["places", "columns"], default=_gradient_default)
@@ -107,35 +130,76 @@ def embedding_gradient_kernel(
     dy_ptr,
     number_ptr,
     order_ptr,
+    begin_ptr,
     end_ptr,
+    dweight_ptr,
+    parts_ptr,
+    places,
+    columns,
+    table_rows,
+    padding_row,
+    CHUNK: tl.constexpr,
+    AHEAD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Add up the gradients of a chunk of a run of sorted places, if one begins here.
+
+    They are the gradient of a row of the table, or a part of it where there are more chunks.
+    """
+    DTYPE: tl.constexpr = accumulator(dy_ptr.dtype.element_ty)
+    place = tl.program_id(0)
+    number = tl.load(number_ptr + place)
+    begin = tl.load(begin_ptr + place)
+    if (not is_run_of_row(number, table_rows, padding_row)) | ((place - begin) % CHUNK != 0):
+        return
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = column < columns
+    total = tl.zeros((BLOCK,), DTYPE)
+    run_end = tl.load(end_ptr + place)
+    end = tl.minimum(place + CHUNK, run_end)
+    for first in range(place, end, AHEAD):
+        for step in tl.static_range(AHEAD):
+            is_place = first + step < end
+            row = tl.load(order_ptr + first + step, is_place, 0).to(tl.int64)
+            dy = tl.load(dy_ptr + row * columns + column, is_column & is_place, 0.0)
+            total += dy.to(DTYPE)
+    if run_end - begin <= CHUNK:
+        tl.store(dweight_ptr + number.to(tl.int64) * columns + column, total, is_column)
+    else:
+        at = part_row(place, begin, CHUNK) * columns + column
+        tl.store(parts_ptr + at, total, is_column)
+
+
+@tw.jit
+def join_gradients_kernel(
+    number_ptr,
+    begin_ptr,
+    end_ptr,
+    parts_ptr,
     dweight_ptr,
     places,
     columns,
     table_rows,
     padding_row,
-    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Add up a block of the gradients of a row, if its places begin here among the sorted ones."""
-    DTYPE: tl.constexpr = accumulator(dy_ptr.dtype.element_ty)
-    start = tl.program_id(0)
-    number = tl.load(number_ptr + start)
-    before = tl.load(number_ptr + start - 1, start > 0, -1)
-    is_row = (number >= 0) & (number < table_rows) & (number != padding_row)
-    if (number == before) | (not is_row):
+    """Add up the parts of the run of more than a chunk that begins in these places, if one does."""
+    window = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    begins = tl.load(begin_ptr + window, window < places, -1)
+    ends = tl.load(end_ptr + window, window < places, 0)
+    begin = tl.max(tl.where((begins == window) & (ends - begins > CHUNK), window, -1), axis=0)
+    if begin < 0:
+        return
+    number = tl.load(number_ptr + begin)
+    if not is_run_of_row(number, table_rows, padding_row):
         return
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_column = column < columns
-    total = tl.zeros((ROWS, BLOCK), DTYPE)
-    end = tl.load(end_ptr + start)
-    for first in range(start, end, ROWS):
-        place = first + tl.arange(0, ROWS)
-        row = tl.load(order_ptr + place, place < end, 0).to(tl.int64)
-        mask = (place < end)[:, None] & is_column[None, :]
-        dy_ptrs = dy_ptr + row[:, None] * columns + column[None, :]
-        total += tl.load(dy_ptrs, mask, 0.0).to(DTYPE)
-    out = dweight_ptr + number.to(tl.int64) * columns + column
-    tl.store(out, tl.sum(total, axis=0), is_column)
+    total = tl.zeros((BLOCK,), parts_ptr.dtype.element_ty)
+    for place in range(begin, tl.load(end_ptr + begin), CHUNK):
+        at = part_row(place, begin, CHUNK) * columns + column
+        total += tl.load(parts_ptr + at, column < columns, 0.0)
+    tl.store(dweight_ptr + number.to(tl.int64) * columns + column, total, column < columns)
 
 
 def _allocate_backward(dy: Any, index: Any, table_rows: int, padding_idx: int) -> Any:
@@ -157,9 +221,17 @@ def _embedding_backward(
     # What is no row stays none in 32 bits, which are sorted in half of the time.
     numbers = index.reshape(-1).clamp(-1, table_rows).to(torch.int32)
     numbers, order = torch.sort(numbers, stable=True)
-    ends = torch.searchsorted(numbers, numbers, right=True, out_int32=True)
+    begins, ends = (
+        torch.searchsorted(numbers, numbers, right=right, out_int32=True)
+        for right in (False, True)
+    )
+    parts = empty((2 * tw.cdiv(places, _CHUNK), columns), dy, accumulator_name(dy))
+    sizes = (places, columns, table_rows, padding_idx)
     embedding_gradient_kernel[lambda meta: (places, tw.cdiv(columns, meta["BLOCK"]))](
-        contiguous(dy), numbers, order, ends, dweight, places, columns, table_rows, padding_idx
+        contiguous(dy), numbers, order, begins, ends, dweight, parts, *sizes, CHUNK=_CHUNK
+    )
+    join_gradients_kernel[(tw.cdiv(places, _CHUNK), tw.cdiv(columns, 1024))](
+        numbers, begins, ends, parts, dweight, *sizes, CHUNK=_CHUNK, BLOCK=1024
     )
 
 
