@@ -1,22 +1,18 @@
 """Group, instance and batch norm, forward and backward."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
-import tilewright as tw
 from tilewright.kernels.arrays import (
     contiguous,
     converted,
     empty,
-    empty_in_layout_of,
     empty_like,
-    itemsize,
-    on_cpu,
     strides,
 )
 from tilewright.kernels.checks import array, floating, same_kind, shaped
 from tilewright.kernels.operation import operation
+from tilewright.kernels.plane_tiles import Planes, empty_planes, shared_out
 from tilewright.kernels.planes import (
     group_gradient_kernel,
     group_norm_kernel,
@@ -27,15 +23,9 @@ from tilewright.kernels.planes import (
     plane_products_kernel,
     plane_statistics_kernel,
 )
-from tilewright.kernels.rows import MULTIPROCESSORS, accumulator_name, column_sums
+from tilewright.kernels.rows import accumulator_name, column_sums
 
 __all__ = ["batch_norm", "group_norm", "instance_norm"]
-
-_ELEMENTS = 2048  # of a tile
-_MOST_PLACES = 4096  # of a tile of one channel
-_MOST_CHANNELS = 64  # of a tile of neighbouring channels
-_MOST_GROUP_BYTES = 256 << 10  # that are in a cache for a second time
-_CPU_PROGRAMS = 16
 
 
 def group_norm(
@@ -184,119 +174,16 @@ def _move(
     running_var[...] = running_var * (1 - momentum) + variance * momentum
 
 
-# ---- how planes are shared out --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Planes:
-    """Arrays folded to (samples, channels, inside), what belongs together, and the tiles.
-
-    `groups` is 0 where all samples of a channel belong together. `by_group`: a program has a group.
-    """
-
-    arrays: tuple[Any, ...]
-    groups: int
-    rows: int
-    block: int
-    parts: int
-    span: int
-    by_group: bool
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The numbers of samples, of channels and of places inside."""
-        samples, channels, inside = self.arrays[0].shape
-        return samples, channels, inside
-
-    @property
-    def in_group(self) -> int:
-        """How many channels belong together."""
-        return self.shape[1] // self.groups if self.groups else 1
-
-    @property
-    def tile(self) -> dict[str, int]:
-        """The parameters of a kernel that say how large its tiles are."""
-        return {"ROWS": self.rows, "BLOCK": self.block}
-
-    def numbers(self, copies: int) -> list[Any]:
-        """Return room for so many numbers of each part of a plane."""
-        samples, channels, _ = self.shape
-        x = self.arrays[0]
-        shape = (samples * self.parts, channels)
-        return [empty(shape, x, accumulator_name(x)) for _ in range(copies)]
-
-    def launch(self, kernel: Any, *others: Any, blocks: bool = False) -> None:
-        """Launch a kernel for tiles of all planes, or for `blocks` of one tile of each.
-
-        `others` are what follows the first arrays, up to the sizes.
-        """
-        samples, channels, inside = self.shape
-        parts = tw.cdiv(inside, self.block) if blocks else self.parts
-        grid = (samples * parts, tw.cdiv(channels, self.rows))
-        sizes = (channels, inside, parts, *(() if blocks else (self.span,)))
-        kernel[grid](*others, *sizes, **self.tile)
-
-
-def _planes(groups: int, *arrays: Any) -> Planes:
-    """Return how arrays of one shape, outputs among them, are shared out to programs."""
-    x = arrays[0]
-    folded = tuple(y.reshape((*y.shape[:2], math.prod(y.shape[2:]))) for y in arrays)
-    if not groups and all(map(_is_one_row, folded)):
-        folded = tuple(y.swapaxes(0, 1).reshape((1, y.shape[1], -1)) for y in folded)
-    samples, channels, inside = folded[0].shape
-    _, across, along = strides(folded[0])
-    is_last = across < along or inside == 1
-    in_group = channels // (groups or channels)
-    by_group = (
-        groups > 0
-        and not (is_last and inside > 1)
-        and in_group * inside * itemsize(x) <= _MOST_GROUP_BYTES
-        and samples * groups >= (_CPU_PROGRAMS if on_cpu(x) else MULTIPROCESSORS)
-    )
-    rows, block = _tile(in_group if by_group else channels, inside, is_last)
-    blocks = tw.cdiv(inside, block)
-    wanted = _CPU_PROGRAMS if on_cpu(x) else 16 * MULTIPROCESSORS
-    most_parts = max(wanted // (samples * tw.cdiv(channels, rows)), 1)
-    span = tw.cdiv(blocks, 1 if by_group else min(most_parts, blocks))
-    return Planes(folded, groups, rows, block, tw.cdiv(blocks, span), span * block, by_group)
-
-
-def _is_one_row(x: Any) -> bool:
-    """Whether the elements of a channel are equally far apart, from sample to sample, too."""
-    samples, _, inside = x.shape
-    step, _, along = strides(x)
-    return samples == 1 or inside == 1 or step == inside * along
-
-
-def _empty_planes(x: Any) -> Any:
-    """Return a new array of the shape of `x`, and in its order unless that parts its planes."""
-    y = empty_in_layout_of(x)
-    inner = list(zip(y.shape, strides(y), strict=True))[2:]
-    pairs = zip(inner, inner[1:], strict=False)
-    is_folded = all(step == size * next_step for (_, step), (size, next_step) in pairs)
-    return y if is_folded else empty_like(x)
-
-
-def _tile(channels: int, inside: int, is_last: bool) -> tuple[int, int]:
-    """Return how many channels and places a tile has: many of those that are neighbours."""
-    rows, block = tw.next_power_of_2(channels), tw.next_power_of_2(inside)
-    if is_last:
-        rows = min(rows, _MOST_CHANNELS)
-        return rows, min(block, _ELEMENTS // rows)
-    block = min(block, _MOST_PLACES)
-    return min(rows, max(_ELEMENTS // block, 1)), block
-
-
 # ---- operations -----------------------------------------------------------------------------
 
 
 def _statistics(planes: Planes, mean: Any, rstd: Any, eps: float) -> None:
     """Compute the mean and 1 / deviation of groups of planes."""
-    samples, channels, inside = planes.shape
+    _, channels, inside = planes.shape
     means, squares = planes.numbers(2)
     x = planes.arrays[0]
     planes.launch(plane_statistics_kernel, x, strides(x), means, squares)
-    grid, rows, tile = _join(planes)
+    grid, rows, tile = planes.join()
     join_statistics_kernel[grid](
         means,
         squares,
@@ -311,16 +198,6 @@ def _statistics(planes: Planes, mean: Any, rstd: Any, eps: float) -> None:
         EPS=eps,
         **tile,
     )
-
-
-def _join(planes: Planes) -> tuple[tuple[int, int], int, dict[str, int]]:
-    """Return the grid of groups, how many rows of numbers each has, and the tile of a program."""
-    samples, channels, _ = planes.shape
-    grid = (samples, planes.groups) if planes.groups else (1, channels)
-    rows = samples * planes.parts // grid[0]
-    width = tw.next_power_of_2(planes.in_group)
-    height = min(tw.next_power_of_2(rows), max(_ELEMENTS // width, 1))
-    return grid, rows, {"ROWS": height, "BLOCK": width}
 
 
 def _normalize(planes: Planes, mean: Any, rstd: Any, weight: Any, bias: Any) -> None:
@@ -339,7 +216,7 @@ def _dense(x: Any) -> Any:
 def _allocate(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
     shape = (x.shape[0], groups) if groups else (x.shape[1],)
     dtype = accumulator_name(x)
-    return _empty_planes(x), empty(shape, x, dtype), empty(shape, x, dtype)
+    return empty_planes(x), empty(shape, x, dtype), empty(shape, x, dtype)
 
 
 @operation(
@@ -355,7 +232,7 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
         mean[...] = 0
         rstd[...] = float("nan")
         return
-    planes = _planes(groups, x, y)
+    planes = shared_out(groups, x, y)
     if not planes.by_group:
         _statistics(planes, mean, rstd, eps)
         _normalize(planes, mean, rstd, weight, bias)
@@ -379,7 +256,7 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
 
 
 def _allocate_with(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
-    return _empty_planes(x)
+    return empty_planes(x)
 
 
 @operation(
@@ -394,7 +271,7 @@ def _channel_norm_with(
     if math.prod(x.shape) == 0:
         return
     rstd = (converted(var, accumulator_name(x)) + eps) ** -0.5
-    _normalize(_planes(0, x, y), contiguous(mean), rstd, weight, bias)
+    _normalize(shared_out(0, x, y), contiguous(mean), rstd, weight, bias)
 
 
 def _allocate_backward(
@@ -402,7 +279,7 @@ def _allocate_backward(
 ) -> Any:
     parameter = x if weight is None else weight
     channels = (x.shape[1],)
-    return _empty_planes(x), empty(channels, parameter), empty(channels, parameter)
+    return empty_planes(x), empty(channels, parameter), empty(channels, parameter)
 
 
 @operation(
@@ -425,7 +302,7 @@ def _channel_norm_backward(
         dweight.zero_()
         dbias.zero_()
         return
-    planes = _planes(groups, x, dx, dy)
+    planes = shared_out(groups, x, dx, dy)
     weight, mean, rstd = _dense(weight), contiguous(mean), contiguous(rstd)
     sums, products = planes.numbers(2)
     if planes.by_group:
@@ -461,16 +338,14 @@ def _differentiate_planes(
     planes: Planes, mean: Any, rstd: Any, weight: Any, sums: Any, products: Any, is_given: bool
 ) -> None:
     x, dx, dy = planes.arrays
-    samples, channels, inside = planes.shape
+    _, channels, inside = planes.shape
     layout = tuple(map(strides, (x, dy, dx)))
     grouping = (planes.in_group, planes.groups)
-    planes.launch(
-        plane_products_kernel, x, dy, layout, grouping, mean, rstd, sums, products
-    )
+    planes.launch(plane_products_kernel, x, dy, layout, grouping, mean, rstd, sums, products)
     level = along = None
     if not is_given:
         level, along = empty_like(mean), empty_like(mean)
-        grid, rows, tile = _join(planes)
+        grid, rows, tile = planes.join()
         join_products_kernel[grid](
             sums,
             products,

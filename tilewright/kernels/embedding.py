@@ -100,7 +100,13 @@ _CHUNK = 64  # places that a program adds up
 
 _gradient_configs = [
     tw.Config({"AHEAD": ahead, "BLOCK": block}, num_warps=warps)
-    for ahead, block, warps in [(2, 4096, 8), (4, 2048, 8), (4, 2048, 4), (8, 1024, 4), (4, 1024, 4)]
+    for ahead, block, warps in [
+        (2, 4096, 8),
+        (4, 2048, 8),
+        (4, 2048, 4),
+        (8, 1024, 4),
+        (4, 1024, 4),
+    ]
 ]
 
 
@@ -222,8 +228,7 @@ def _embedding_backward(
     numbers = index.reshape(-1).clamp(-1, table_rows).to(torch.int32)
     numbers, order = torch.sort(numbers, stable=True)
     begins, ends = (
-        torch.searchsorted(numbers, numbers, right=right, out_int32=True)
-        for right in (False, True)
+        torch.searchsorted(numbers, numbers, right=right, out_int32=True) for right in (False, True)
     )
     parts = empty((2 * tw.cdiv(places, _CHUNK), columns), dy, accumulator_name(dy))
     sizes = (places, columns, table_rows, padding_idx)

@@ -7,6 +7,7 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, empty_like, on_cpu, strides
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
+    MULTIPROCESSORS,
     accumulator,
     accumulator_name,
     column_numbers,
@@ -279,7 +280,7 @@ def _normalize_backward(
     dsum = None if dsum is None else contiguous(dsum)
     arguments = (x, weight, mean, rstd, dy, dsum, dx)
     per_program, block = row_blocks(x, rows, columns)
-    programs = min(tw.cdiv(rows, per_program), 16 if on_cpu(x) else 132 * (1 + (block <= 4096)))
+    programs = min(tw.cdiv(rows, per_program), _most_programs(x, block))
     sums = [
         empty((programs, columns), x, accumulator_name(x)) if wanted else None
         for wanted in (has_weight, has_bias)
@@ -302,6 +303,13 @@ def _normalize_backward(
     pairs = zip(sums, (dweight, dbias), strict=True)
     if wanted := [(total, out) for total, out in pairs if total is not None]:
         column_sums(wanted)
+
+
+def _most_programs(x: Any, block: int) -> int:
+    """Return how many programs share out the rows: those that run at once."""
+    if on_cpu(x):
+        return 16
+    return MULTIPROCESSORS * (2 if block <= 4096 else 1)
 
 
 def _long_rows(arguments: tuple[Any, ...], sums: list[Any], rms: bool, block: int) -> None:

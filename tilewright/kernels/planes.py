@@ -56,8 +56,9 @@ def channel_parameter(pointer, channel, is_channel, other, DTYPE: tl.constexpr):
 
 @tw.jit
 def group_of(sample, channel, grouping):
-    """Return the numbers of channels' groups: `grouping` is how many have one, and how many are
-    in a sample, 0 where all samples have the same ones.
+    """Return the numbers of channels' groups.
+
+    `grouping`: how many channels have one, and how many a sample has, 0 where all have the same.
     """
     return sample * grouping[1] + channel // grouping[0]
 
