@@ -61,6 +61,44 @@ def log_of_sum(x, y):
     return tl.where(most == -float("inf"), most, most + tl.log(total))
 
 
+@tw.jit
+def sums_of_rows(
+    x_row,
+    is_row,
+    column_stride,
+    weight_ptr,
+    first_class,
+    columns,
+    SMOOTHING: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Return the logarithms of the sums of exponentials of rows, and what smoothing needs.
+
+    That is the weighted sum of the logits, and the sum of the weights.
+    """
+    DTYPE: tl.constexpr = accumulator(x_row.dtype.element_ty)
+    ROWS: tl.constexpr = x_row.shape[0]
+    highest = tl.full((ROWS, BLOCK // WIDTH), -float("inf"), DTYPE)
+    totals = tl.zeros((ROWS, BLOCK // WIDTH), DTYPE)
+    smooth = tl.zeros((ROWS, BLOCK // WIDTH), DTYPE)
+    weights = tl.zeros((1, BLOCK // WIDTH), DTYPE)
+    x_ptrs = x_row[:, None, None] + block_columns(BLOCK, WIDTH) * column_stride
+    for first in range(0, columns, BLOCK):
+        column = first + block_columns(BLOCK, WIDTH)
+        is_column = column < columns
+        mask = is_row[:, None, None] & is_column
+        at = tl.cast(first, tl.int64) * column_stride
+        x = tl.load(x_ptrs + at, mask, -float("inf")).to(DTYPE)
+        highest, totals = longer_sums(x, highest, totals)
+        if SMOOTHING > 0:
+            weight = class_weights(weight_ptr, first_class + column, is_column, DTYPE)
+            smooth += tl.sum(tl.where(mask, x * weight, 0.0), axis=2)
+            weights += tl.sum(weight, axis=2)
+    weights = tl.broadcast_to(tl.sum(weights, axis=1), (ROWS,))
+    return log_of_sums(highest, totals), tl.sum(smooth, axis=1), weights
+
+
 @tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
 @tw.jit
 def cross_entropy_kernel(
@@ -97,25 +135,9 @@ def cross_entropy_kernel(
     place = target - first_class
     is_here = is_row & (target != ignore_index) & (place >= 0) & (place < columns)
     picked = tl.load(x_row + place * x_column_stride, is_here, 0.0).to(DTYPE)
-    highest = tl.full((ROWS, BLOCK // WIDTH), -float("inf"), DTYPE)
-    totals = tl.zeros((ROWS, BLOCK // WIDTH), DTYPE)
-    smooth = tl.zeros((ROWS, BLOCK // WIDTH), DTYPE)
-    weights = tl.zeros((1, BLOCK // WIDTH), DTYPE)
-    x_ptrs = x_row[:, None, None] + block_columns(BLOCK, WIDTH) * x_column_stride
-    for first in range(0, columns, BLOCK):
-        column = first + block_columns(BLOCK, WIDTH)
-        is_column = column < columns
-        mask = is_row[:, None, None] & is_column
-        at = tl.cast(first, tl.int64) * x_column_stride
-        x = tl.load(x_ptrs + at, mask, -float("inf")).to(DTYPE)
-        highest, totals = longer_sums(x, highest, totals)
-        if SMOOTHING > 0:
-            weight = class_weights(weight_ptr, first_class + column, is_column, DTYPE)
-            smooth += tl.sum(tl.where(mask, x * weight, 0.0), axis=2)
-            weights += tl.sum(weight, axis=2)
-    lse = log_of_sums(highest, totals)
-    smooth = tl.sum(smooth, axis=1)
-    weights = tl.broadcast_to(tl.sum(weights, axis=1), (ROWS,))
+    lse, smooth, weights = sums_of_rows(
+        x_row, is_row, x_column_stride, weight_ptr, first_class, columns, SMOOTHING, BLOCK, WIDTH
+    )
     state_row = state_ptr + row
     if not FIRST:
         lse = log_of_sum(tl.load(state_row, is_row, 0.0), lse)
