@@ -6,26 +6,40 @@ import os
 from pathlib import Path
 
 __all__ = [
+    "always_compile",
+    "assembler",
+    "assembler_options",
+    "backend",
     "cache_autotuning",
     "cache_directory",
+    "cache_manager",
+    "cuda_directory",
     "debug_level",
     "device_debug",
     "disabled_passes",
+    "disassembler",
     "dot_precision",
     "dump_directory",
     "emulated_architecture",
+    "fuses_products",
+    "has_line_numbers",
     "interpret",
     "libdevice_path",
     "number_of_threads",
     "print_autotuning",
+    "reads_ordinary_globals",
+    "shows_all_frames",
+    "shows_assembler",
+    "shows_ptx",
     "strict",
     "tune",
     "verify",
 ]
 
 
-def _flag(name: str) -> bool:
-    return os.environ.get(name, "").lower() in {"1", "true", "on", "yes"}
+def _flag(name: str, default: bool = False) -> bool:
+    text = os.environ.get(name, "").lower()
+    return text in {"1", "true", "on", "yes"} if text else default
 
 
 def _integer(name: str, default: int) -> int:
@@ -67,18 +81,38 @@ def disabled_passes() -> frozenset[str]:
 
 
 def dump_directory() -> Path | None:
-    """`TILEWRIGHT_DUMP=DIR`: the IR before and after every pass is written there, and the code."""
+    """`TILEWRIGHT_DUMP=DIR`: the IR before and after every pass is written there, and the code.
+
+    `TRITON_KERNEL_DUMP=1` does so in `TRITON_DUMP_DIR` (`~/.triton/dump`).
+    """
     text = os.environ.get("TILEWRIGHT_DUMP", "")
+    if not text and _flag("TRITON_KERNEL_DUMP"):
+        text = os.environ.get("TRITON_DUMP_DIR", "")
+        return Path(text) if text else _home_of_triton() / ".triton" / "dump"
     return Path(text) if text else None
 
 
 def cache_directory() -> Path:
-    """`TILEWRIGHT_CACHE_DIR=DIR` (or `TRITON_...`): compiled kernels (`~/.cache/tilewright`)."""
+    """`TILEWRIGHT_CACHE_DIR=DIR` (or `TRITON_...`): compiled kernels (`~/.cache/tilewright`).
+
+    With `TRITON_HOME=DIR` they are in `DIR/.triton/cache`.
+    """
     text = os.environ.get("TILEWRIGHT_CACHE_DIR", "") or os.environ.get("TRITON_CACHE_DIR", "")
     if text:
         return Path(text)
+    if os.environ.get("TRITON_HOME", ""):
+        return _home_of_triton() / ".triton" / "cache"
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path("~/.cache").expanduser()) / "tilewright"
+
+
+def _home_of_triton() -> Path:
+    return Path(os.environ.get("TRITON_HOME", "") or "~").expanduser()
+
+
+def always_compile() -> bool:
+    """`TILEWRIGHT_ALWAYS_COMPILE=1` (or `TRITON_...`): what the disk cache has is not used."""
+    return _flag("TILEWRIGHT_ALWAYS_COMPILE") or _flag("TRITON_ALWAYS_COMPILE")
 
 
 def number_of_threads() -> int | None:
@@ -121,3 +155,62 @@ def libdevice_path() -> str:
 def strict() -> bool:
     """`TILEWRIGHT_STRICT=1`: kernels that use more than Triton has are errors."""
     return _flag("TILEWRIGHT_STRICT")
+
+
+# What only Triton's variables say.
+
+
+def backend() -> str:
+    """`TRITON_DEFAULT_BACKEND=cpu`: what host code is told that kernels run on (or `nvidia`)."""
+    return os.environ.get("TRITON_DEFAULT_BACKEND", "").strip()
+
+
+def reads_ordinary_globals() -> bool:
+    """`TRITON_ALLOW_NON_CONSTEXPR_GLOBALS=1`: kernels may read globals that are no constants."""
+    return _flag("TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")
+
+
+def shows_all_frames() -> bool:
+    """`TRITON_FRONT_END_DEBUGGING=1`: tracebacks keep the frames of the compiler."""
+    return _flag("TRITON_FRONT_END_DEBUGGING")
+
+
+def fuses_products() -> bool:
+    """`TRITON_DEFAULT_FP_FUSION=0`: the launch option `enable_fp_fusion` is off by default."""
+    return _flag("TRITON_DEFAULT_FP_FUSION", default=True)
+
+
+def has_line_numbers() -> bool:
+    """`TRITON_DISABLE_LINE_INFO=1`: PTX does not say which lines it comes from."""
+    return not _flag("TRITON_DISABLE_LINE_INFO")
+
+
+def assembler() -> str:
+    """`TRITON_PTXAS_PATH=FILE`: the `ptxas` to use; "" for the one that is found."""
+    return os.environ.get("TRITON_PTXAS_PATH", "")
+
+
+def assembler_options() -> str:
+    """`PTXAS_OPTIONS=TEXT`, `DISABLE_PTXAS_OPT=1`: what `ptxas` is given for every kernel."""
+    level = "--opt-level 0 " if _flag("DISABLE_PTXAS_OPT") else ""
+    return f"{level}{os.environ.get('PTXAS_OPTIONS', '')}".strip()
+
+
+def shows_assembler() -> bool:
+    """`TRITON_DUMP_PTXAS_LOG=1`: what `ptxas` says is printed (stderr)."""
+    return _flag("TRITON_DUMP_PTXAS_LOG")
+
+
+def shows_ptx() -> bool:
+    """`NVPTX_ENABLE_DUMP=1`: PTX is printed when it is made (stderr)."""
+    return _flag("NVPTX_ENABLE_DUMP")
+
+
+def disassembler() -> str:
+    """`TRITON_NVDISASM_PATH=FILE`: the `nvdisasm` to use; "" for the one that is found."""
+    return os.environ.get("TRITON_NVDISASM_PATH", "")
+
+
+def cuda_directory() -> str:
+    """`TRITON_LIBCUDA_PATH=DIR`: where the library of the NVIDIA driver is; "" to look for it."""
+    return os.environ.get("TRITON_LIBCUDA_PATH", "")

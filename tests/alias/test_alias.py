@@ -21,7 +21,7 @@ import tilewright.language as tl
 import tilewright.tools.mxfp
 import tilewright.tools.ragged_tma
 from tilewright import alias
-from tilewright.errors import AliasConflict, LaunchError, UnknownName
+from tilewright.errors import AliasConflict, LaunchError, UnknownName, Unsupported
 from tilewright.target import nvidia_target
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -371,9 +371,107 @@ def test_hooks_are_set_and_put_back(installed):
     assert kept.jit_cache_hook is None
 
 
-def test_groups_without_a_switch_say_so(installed):
-    with pytest.raises(UnknownName, match=r"knobs\.compilation\.override`: .* no such switch"):
-        installed.knobs.compilation.override = True
+def test_what_would_change_the_code_and_cannot_is_only_read(installed):
+    compilation = installed.knobs.compilation
+    assert compilation.override is False
+    compilation.override = False
+    with compilation.scope(), pytest.raises(Unsupported, match="made from the kernel") as raised:
+        compilation.override = True
+    assert "knobs.compilation.override" in str(raised.value)
+    with pytest.raises(Unsupported, match="emulate"):
+        compilation.instrumentation_mode = "consan"
+
+
+# Every switch of Triton by its group, what it is by default, and its variable.
+SWITCHES = {
+    "autotuning": {"cache": False, "print": False},
+    "build": {"cc": None, "cudacrt_path": None, "cudart_path": None, "impl": None},
+    "cache": {
+        "home_dir": str(Path.home()),
+        "dump_dir": str(Path.home() / ".triton" / "dump"),
+        "override_dir": str(Path.home() / ".triton" / "override"),
+        "manager_class": None,
+        "remote_manager_class": None,
+    },
+    "compilation": {
+        "override": False,
+        "dump_ir": False,
+        "dump_ir_extract_di_local_variables": False,
+        "store_binary_only": False,
+        "always_compile": False,
+        "use_ir_loc": None,
+        "enable_asan": False,
+        "disable_line_info": False,
+        "front_end_debugging": False,
+        "allow_non_constexpr_globals": False,
+        "instrumentation_mode": "",
+    },
+    "language": {"fp32_default": None, "default_fp_fusion": True},
+    "nvidia": {
+        "dump_nvptx": False,
+        "disable_ptxas_opt": False,
+        "ptxas_options": None,
+        "mock_ptx_version": None,
+        "dump_ptxas_log": False,
+        "libdevice_path": None,
+        "libcuda_path": None,
+    },
+    "runtime": {"debug": False, "interpret": False, "override_arch": None},
+    "redis": {"key_format": "triton:{key}:{filename}", "host": "localhost", "port": 6379},
+    "amd": {"use_buffer_ops": True, "dump_amdgcn": False, "libhip_path": None},
+    "proton": {"disable": False, "enable_nvtx": True},
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_by_default(installed, monkeypatch, name):
+    for variable in [
+        v for v in os.environ if v.startswith(("TRITON_", "TILEWRIGHT_")) or v == "CC"
+    ]:
+        monkeypatch.delenv(variable)
+    group = getattr(installed.knobs, name)
+    known = {switch: getattr(group, switch) for switch in SWITCHES[name]}
+    assert known == SWITCHES[name]
+    assert set(known) <= set(dir(group))
+    if name != "nvidia":  # whose tools may not be here
+        assert known.items() <= group.knobs.items()
+
+
+def test_switches_are_copied_and_reset(installed, monkeypatch):
+    monkeypatch.setenv("PTXAS_OPTIONS", "-v")
+    language, nvidia = installed.knobs.language, installed.knobs.nvidia
+    with language.scope():
+        language.default_fp_fusion = False
+        before = language.copy()
+        assert language.reset().default_fp_fusion is True
+        assert before.default_fp_fusion is False
+    assert nvidia.ptxas_options == "-v"
+    nvidia.ptxas_options = installed.knobs.env
+    assert nvidia.ptxas_options == "-v"
+    with nvidia.scope():
+        nvidia.ptxas_options = None
+        assert "PTXAS_OPTIONS" not in os.environ
+    installed.knobs.refresh_knobs()
+
+
+def test_tools_are_asked_for_their_version(installed, monkeypatch, tmp_path):
+    tool = tmp_path / "ptxas"
+    tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    assert installed.knobs.nvidia.ptxas == (str(tool), "13.0")
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "none"))
+    with pytest.raises(Unsupported, match="cannot be run"):
+        _ = installed.knobs.nvidia.ptxas
+
+
+def test_the_default_backend(installed, monkeypatch):
+    choice = type(installed.runtime.driver)()
+    monkeypatch.setenv("TRITON_DEFAULT_BACKEND", "cpu")
+    assert choice.active.get_current_target().backend == "cpu"
+    monkeypatch.setenv("TRITON_DEFAULT_BACKEND", "hip")
+    with pytest.raises(LaunchError, match="one of nvidia, cpu"):
+        _ = type(choice)().active
 
 
 def test_variables_of_triton(installed, monkeypatch, tmp_path):

@@ -1,5 +1,7 @@
 """Hooks around launches and compiling: when they are called, and what they are told."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -224,3 +226,66 @@ def test_the_loading_of_code_is_told_once():
         ("start", None, None, "kernel", files, loaded.hash),
         ("end", loaded.module, loaded.function, "kernel", files, loaded.hash),
     ]
+
+
+def test_what_the_listener_of_compiling_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    told = []
+    monkeypatch.setattr(hooks, "compilation_listener", lambda **facts: told.append(facts))
+    x = np.zeros(4, np.float32)
+    make_add()[(4,)](x, 4, STEP=2.0)
+    make_add()[(4,)](x, 4, STEP=2.0)
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+    make_add()[(4,)](x, 4, STEP=2.0)
+    assert [facts["cache_hit"] for facts in told] == [False, True, False]
+    first, second, _ = told
+    assert first["src"].signature["x_ptr"] == "*fp32"
+    assert first["metadata"]["hash"] == second["metadata"]["hash"]
+    assert list(first["metadata_group"]) == [path.name for path in tmp_path.iterdir()]
+    times = first["times"]
+    assert [name for name, _ in times.lowering_stages] == ["llir", "object"]
+    assert times.total == times.ir_initialization + times.total_lowering + times.store_results
+    assert times.ir_initialization > 0
+    assert second["times"].lowering_stages == []
+
+
+def test_what_the_listener_of_tuning_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    told = []
+    monkeypatch.setattr(hooks, "autotuning_listener", lambda **facts: told.append(facts))
+    times = iter([[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
+
+    def tuned():
+        configs = [tw.Config({"STEP": step}) for step in (1.0, 2.0)]
+        decorate = tw.autotune(
+            configs, key=["n"], do_bench=lambda _, quantiles: next(times), cache_results=True
+        )
+        return configs, decorate(make_add())
+
+    x = np.zeros(4, np.float32)
+    configs, kernel = tuned()
+    kernel[(4,)](x, 4)
+    kernel[(4,)](x, 4)
+    tuned()[1][(4,)](x, 4)
+    assert [facts["cache_hit"] for facts in told] == [False, True]
+    first = told[0]
+    assert (first["fn"], first["key"][0], first["best_config"]) == (kernel.base_fn, 4, configs[1])
+    assert [first["configs_timings"][config][0] for config in configs] == [2, 1]
+    assert first["duration"] > 0
+
+
+def test_unloading():
+    gc.collect()  # of other tests
+    told = []
+    hooks.kernel_unload_hook.add(lambda *facts: told.append(facts))
+    try:
+        kernel = make_add()
+        compiled = kernel[(1,)](np.zeros(1, np.float32), 1, STEP=2.0)
+        entry, name, key = compiled.code.entry, kernel.name, compiled.hash
+        gc.collect()
+        assert told == []
+        del kernel, compiled
+        gc.collect()
+    finally:
+        hooks.kernel_unload_hook.replace()
+    assert [(facts[1], facts[2], facts[4]) for facts in told] == [(entry, name, key)]

@@ -10,6 +10,7 @@ import ctypes
 import os
 from typing import Any, NamedTuple
 
+from tilewright import env
 from tilewright.codegen.host import architecture
 from tilewright.compiler import GPUTarget
 from tilewright.errors import LaunchError
@@ -204,6 +205,15 @@ class Backend(NamedTuple):
 BACKENDS = {"nvidia": Backend(NvidiaDriver), "cpu": Backend(CpuDriver)}
 
 
+def _named(name: str) -> CpuDriver:
+    if name not in BACKENDS:
+        raise LaunchError(
+            f"TRITON_DEFAULT_BACKEND={name}: there is no such backend",
+            hint=f"it is one of {', '.join(BACKENDS)}",
+        )
+    return BACKENDS[name].driver()
+
+
 class DriverChoice:
     """`triton.runtime.driver`: `active` is the driver in use, `default` what it is by itself."""
 
@@ -215,7 +225,10 @@ class DriverChoice:
     def default(self) -> CpuDriver:
         """The GPUs where there are any, else the CPU; found out when first asked for."""
         if self._default is None:
-            self._default = next(b.driver() for b in BACKENDS.values() if b.driver.is_active())
+            if named := env.backend():
+                self._default = _named(named)
+            else:
+                self._default = next(b.driver() for b in BACKENDS.values() if b.driver.is_active())
         return self._default
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Protocol, TypeAlias
 
+from tilewright import env
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.ir.types import DType, PointerType, TileType
@@ -90,7 +91,8 @@ class Captures:
         _, value = self.find(name)
         if value is MISSING:
             raise CompileError(f"`{name}` is not defined")
-        if _may_be_captured(value) or self._is_declared(name):
+        is_constant = _may_be_captured(value) or self._is_declared(name)
+        if is_constant or env.reads_ordinary_globals():
             return unwrap(value)
         kind = type(value).__name__
         hint = f"write {name} = tl.constexpr(...) there, or pass it as a tl.constexpr parameter"

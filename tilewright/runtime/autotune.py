@@ -21,6 +21,7 @@ from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
 from tilewright.runtime.dispatch import Grid
 from tilewright.runtime.heuristics import DecoratedKernel, kernel_below
+from tilewright.runtime.hooks import hooks
 from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.readable import ReadableErrors
@@ -225,6 +226,15 @@ class Autotuner(DecoratedKernel):
             best = trials.best(configs, progress)
         self.bench_time = progress.seconds
         self.configs_timings = trials.times
+        if hooks.autotuning_listener is not None:
+            hooks.autotuning_listener(
+                fn=self.base_fn,
+                key=key,
+                best_config=best,
+                configs_timings=trials.times,
+                duration=progress.seconds,
+                cache_hit=trials.all_stored,
+            )
         return best
 
     def _untried(self, call: Call) -> list[Config]:

@@ -252,9 +252,10 @@ def _in_a_deep_thread(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def timed(request: Request, stage: str) -> Iterator[None]:
-    """Tell how long a stage takes, from TILEWRIGHT_DEBUG=2 on."""
+    """Note how long a stage takes, and tell it from TILEWRIGHT_DEBUG=2 on."""
     started = time.perf_counter()
     yield
+    seconds = time.perf_counter() - started
+    request.times[stage] = seconds
     if env.debug_level() >= 2:
-        milliseconds = (time.perf_counter() - started) * 1e3
-        tell(f"[tilewright] {request.function.name}: {stage} {milliseconds:.1f} ms")
+        tell(f"[tilewright] {request.function.name}: {stage} {seconds * 1e3:.1f} ms")

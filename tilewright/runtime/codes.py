@@ -13,6 +13,7 @@ from tilewright.runtime.arguments import Argument
 from tilewright.runtime.cache import Entry, read_entry
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
+from tilewright.runtime.hooks import hooks
 from tilewright.runtime.report import tell
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tilewright.runtime import (
         build,
+        compile_listener,
         compiled,
         gpu_build,
         gpu_code,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     Compiled = compiled.CompiledKernel | gpu_kernel.GpuKernel
 else:
     build = Deferred("tilewright.runtime.build")
+    compile_listener = Deferred("tilewright.runtime.compile_listener")
     compiled = Deferred("tilewright.runtime.compiled")
     gpu_build = Deferred("tilewright.runtime.gpu_build")
     gpu_code = Deferred("tilewright.runtime.gpu_code")
@@ -50,12 +53,21 @@ def code_for(asked: Request) -> Code:
 
 def entry_for(asked: Request) -> Entry:
     """Return what the disk cache keeps of a request, compiled if it is not there."""
+    started = time.perf_counter()
     found = _from_disk(asked)
     if found is not None:
-        return found
-    if asked.target is None:
-        return build.compile_kernel(asked)
-    return gpu_build.compile_for_gpu(asked)
+        return _told(asked, found, started, cache_hit=True)
+    of_cpu = asked.target is None
+    made = build.compile_kernel(asked) if of_cpu else gpu_build.compile_for_gpu(asked)
+    return _told(asked, made, started, cache_hit=False)
+
+
+def _told(asked: Request, entry: Entry, started: float, *, cache_hit: bool) -> Entry:
+    """Tell the listener of an entry, if there is one."""
+    if hooks.compilation_listener is not None:
+        seconds = time.perf_counter() - started
+        compile_listener.tell_listener(asked, entry, seconds, cache_hit=cache_hit)
+    return entry
 
 
 def code_of(asked: Request, entry: Entry) -> Code:
@@ -67,14 +79,15 @@ def code_of(asked: Request, entry: Entry) -> Code:
 
 def begin_code(asked: Request, executor: Executor) -> Callable[[], Code]:
     """Start compiling on an executor; return a function that waits for the code."""
+    started = time.perf_counter()
     found = _from_disk(asked)
     if found is not None:
-        return lambda: code_of(asked, found)
+        return lambda: code_of(asked, _told(asked, found, started, cache_hit=True))
     if asked.target is None:
         finish = build.begin_compile(asked, executor)
     else:
         finish = gpu_build.begin_compile_for_gpu(asked, executor)
-    return lambda: code_of(asked, finish())
+    return lambda: code_of(asked, _told(asked, finish(), started, cache_hit=False))
 
 
 def kernel_of(code: Code, options: Mapping[str, Any]) -> Compiled:
@@ -122,6 +135,8 @@ def _from_disk(asked: Request) -> Entry | None:
     stages are to be shown, they have to be gone through.
     """
     if env.debug_level() >= 3 or env.dump_directory() is not None or not asked.is_portable:
+        return None
+    if env.always_compile():
         return None
     started = time.perf_counter()
     entry = read_entry(asked.cache_name)

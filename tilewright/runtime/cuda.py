@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tilewright import env
 from tilewright.errors import LaunchError, Unsupported
 from tilewright.runtime import history
 from tilewright.runtime.cuda_errors import INVALID_CODE, describe
@@ -100,6 +101,8 @@ def driver() -> Driver:
 
 def _library() -> ctypes.CDLL:
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    if directory := env.cuda_directory():
+        name = str(Path(directory, name))
     try:
         return ctypes.CDLL(name)
     except OSError as error:

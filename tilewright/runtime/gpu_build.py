@@ -92,6 +92,8 @@ def write_ptx(
         tell(to_text(function))
     with timed(request, "PTX"):
         kernel = generate(prepare(function, target, options), target, options)
+    if env.shows_ptx():
+        tell(kernel.ptx)
     show_code(function, {"ll": kernel.llvm_ir}, "ptx", lambda: kernel.ptx)
     return function, kernel
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tilewright.runtime.remembered import forget_launchers
 
-__all__ = ["HookChain", "Hooks", "KernelInfo", "LazyDict", "hooks", "launch_facts"]
+__all__ = [
+    "CompileTimes", "HookChain", "Hooks", "KernelInfo", "LazyDict", "hooks", "launch_facts",
+]  # fmt: skip
 
 Hook = Callable[..., Any]
 
@@ -93,6 +96,29 @@ class HookChain:
         forget_launchers()
 
 
+@dataclass(frozen=True)
+class CompileTimes:
+    """How long compiling took, in microseconds.
+
+    `ir_initialization` is the way to tile IR, `lowering_stages` has each later stage by its name,
+    and `store_results` is the rest.
+    """
+
+    ir_initialization: int
+    lowering_stages: list[tuple[str, int]]
+    store_results: int
+
+    @property
+    def total_lowering(self) -> int:
+        """The time of all stages together."""
+        return sum(time for _, time in self.lowering_stages)
+
+    @property
+    def total(self) -> int:
+        """The time of everything."""
+        return self.ir_initialization + self.total_lowering + self.store_results
+
+
 class KernelInfo(NamedTuple):
     """The kernel that a hook around compiling is told about."""
 
@@ -110,7 +136,13 @@ class Hooks:
     keywords `key`, `repr`, `fn`, `compile`, `is_manual_warmup` and `already_compiled`; a true value
     from the first leaves the launch out. `kernel_load_start_hook` and `kernel_load_end_hook` are
     called around the loading of code, with the module, the entry (both None before), the name, the
-    files it is kept in, and the hash.
+    files it is kept in, and the hash; `kernel_unload_hook` with the same when nothing needs the
+    code any more, the module excepted, which is None.
+
+    `compilation_listener` is called with the keywords `src`, `metadata`, `metadata_group`, `times`
+    (`CompileTimes`) and `cache_hit` when code has been compiled, or found in the disk cache;
+    `autotuning_listener` with `fn`, `key`, `best_config`, `configs_timings`, `duration` (seconds)
+    and `cache_hit` when a configuration has been chosen by trials, or by the times of earlier ones.
     """
 
     def __init__(self) -> None:
@@ -118,6 +150,9 @@ class Hooks:
         self.launch_exit_hook = HookChain(reversed=True)
         self.kernel_load_start_hook = HookChain()
         self.kernel_load_end_hook = HookChain(reversed=True)
+        self.kernel_unload_hook = HookChain()
+        self.compilation_listener: Hook | None = None
+        self.autotuning_listener: Hook | None = None
         self.jit_cache_hook: Hook | None = None
         self.jit_post_compile_hook: Hook | None = None
 

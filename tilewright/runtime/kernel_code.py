@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,14 +38,15 @@ class KernelCode(ABC):
 
     @contextlib.contextmanager
     def _loading(self) -> Iterator[None]:
-        """Surround the loading of the code with its hooks."""
-        if not hooks.surround_loading:
-            yield
-            return
-        described = self.request.function.name, self.files, self.request.hash
-        hooks.kernel_load_start_hook(None, None, *described)
+        """Surround the loading of the code with its hooks, and prepare that of its unloading."""
+        name, key = self.request.function.name, self.request.hash
+        if hooks.surround_loading:
+            hooks.kernel_load_start_hook(None, None, name, self.files, key)
         yield
-        hooks.kernel_load_end_hook(self, self.entry, *described)
+        if hooks.surround_loading:
+            hooks.kernel_load_end_hook(self, self.entry, name, self.files, key)
+        told = weakref.finalize(self, _unloaded, self.entry, name, self.request.cache_name, key)
+        told.atexit = False
 
     @property
     @abstractmethod
@@ -102,6 +104,11 @@ class KernelCode(ABC):
         """Return the error about the assertion that fails; the first one has number 1."""
         text, place = self._assertions[number - 1]
         return LaunchError(f"device-side assert: {text}", location=location_of(place))
+
+
+def _unloaded(entry: int, name: str, cache_name: str, key: str) -> None:
+    if hooks.kernel_unload_hook:
+        hooks.kernel_unload_hook(None, entry, name, entry_files(cache_name), key)
 
 
 def checked_arguments(request: Request, values: Sequence[Any]) -> list[Argument]:

@@ -22,8 +22,8 @@ _LIBRARY = f"{_PACKAGE}kernels{os.sep}"
 class ReadableErrors:
     """Surrounds a launch: leaves our frames out of the tracebacks of errors that are the user's.
 
-    All frames stay in an `InternalError`, and with `TILEWRIGHT_DEBUG=1`. `names` and `values` are
-    the arguments of the launch.
+    All frames stay in an `InternalError`, and where the environment asks for them. `names` and
+    `values` are the arguments of the launch.
     """
 
     __slots__ = ("_names", "_values")
@@ -45,7 +45,7 @@ class ReadableErrors:
             return
         if isinstance(error, CompileError):
             self._explain_scalars(error)
-        if env.debug_level() < 1:
+        if env.debug_level() < 1 and not env.shows_all_frames():
             error.__traceback__ = _users_frames(traceback)
             error.__suppress_context__ = True
 

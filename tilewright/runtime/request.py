@@ -37,6 +37,7 @@ class Request:
     With `debug`, assertions are compiled in; with `checks_overflow` too, also those that int32 does
     not wrap. `target` is a GPU, or None
     for this machine's CPU. `values` are the ints of the call that asks, for error messages only.
+    Compiling notes in `times` how many seconds each stage takes.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Request:
         self.version = version
         self.target = target
         self.values = values
+        self.times: dict[str, float] = {}
 
     def without_values(self) -> Request:
         """Return the request of any call that needs this code."""
@@ -91,7 +93,7 @@ class Request:
                 self.function.cache_key,
                 self.version,
                 f"debug={self.debug},{self.checks_overflow}",
-                f"disabled={sorted(env.disabled_passes())}",
+                f"disabled={sorted(env.disabled_passes())},lines={env.has_line_numbers()}",
                 *keys,
             ]
         )

@@ -114,7 +114,8 @@ class TrialHooks:
 class Trials:
     """One tuning: `fn` is what is launched, `kernel` the function below its decorators.
 
-    `key` is what the result is kept for on disk, or None to keep nothing. Times are the median and
+    `key` is what the result is kept for on disk, or None to keep nothing; `all_stored` says that
+    an earlier tuning has kept all times. Times are the median and
     the 20 % and 80 % quantiles, in milliseconds.
     """
 
@@ -127,6 +128,7 @@ class Trials:
     key: tuple[Any, ...] | None = None
     times: dict[Config, Times] = field(default_factory=dict)
     failures: dict[Config, BaseException] = field(default_factory=dict)
+    all_stored: bool = False
 
     @cached_property
     def gpu(self) -> int | None:
@@ -140,6 +142,7 @@ class Trials:
         refuses, are left out. Raises `LaunchError` if none is left.
         """
         stored = {config: self._stored(config) for config in configs}
+        self.all_stored = None not in stored.values()
         kernels = self._compiled([config for config, times in stored.items() if times is None])
         written = {name for kernel in kernels.values() for name in kernel.code.written}
         named = self.call.named

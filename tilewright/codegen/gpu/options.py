@@ -79,7 +79,9 @@ class GpuOptions:
         taken["default_dot_input_precision"] = _precision(
             options.get("default_dot_input_precision")
         )
-        taken["ptx_options"] = options.get("ptx_options") or ""
+        taken.setdefault("enable_fp_fusion", env.fuses_products())
+        given = options.get("ptx_options") or ""
+        taken["ptx_options"] = f"{given} {env.assembler_options()}".strip()
         return cls(**{**taken, "extern_libs": _libraries(options.get("extern_libs"))})
 
 

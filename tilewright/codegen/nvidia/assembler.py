@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.errors import InternalError
+from tilewright import env
+from tilewright.errors import InternalError, Unsupported
 from tilewright.target import NvidiaTarget
 
 __all__ = ["SLOWER", "Assembled", "assemble"]
@@ -40,9 +42,14 @@ def assemble(ptx: str, target: NvidiaTarget, ptxas: str, options: Sequence[str] 
         source.write_text(ptx, encoding="utf-8")
         command = [ptxas, f"-arch={target.architecture}", "-v", str(source), "-o", str(output)]
         command += options
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        except OSError as error:
+            raise Unsupported(f"{ptxas} cannot be run: {error}") from error
         cubin = output.read_bytes() if done.returncode == 0 else b""
     said = done.stdout + done.stderr
+    if env.shows_assembler():
+        sys.stderr.write(said)
     if done.returncode:
         raise InternalError(f"ptxas does not accept the generated PTX: {said.strip()}")
     return Assembled(

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tilewright import env
 from tilewright.errors import Unsupported
 
 __all__ = ["disassembled"]
@@ -17,7 +18,8 @@ def disassembled(cubin: bytes) -> str:
 
     Raises `Unsupported` where there is no `nvdisasm`, or one too old for the GPU.
     """
-    tool = shutil.which("nvdisasm") or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
+    found = (shutil.which("nvdisasm", path=path) for path in (None, "/usr/local/cuda/bin"))
+    tool = env.disassembler() or next(filter(None, found), None)
     if tool is None:
         raise Unsupported(
             "there is no `nvdisasm` to show machine code with",

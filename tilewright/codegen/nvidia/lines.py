@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from tilewright import env
 from tilewright.errors import Location
 
 __all__ = ["LineTable"]
@@ -57,12 +58,12 @@ class LineTable:
     def resolve(self, ptx: str) -> str:
         """Return the PTX with the lines of the user's files."""
         places = {number: location for location, number in self._numbers.items()}
-        text = _Directives()
+        text, is_wanted = _Directives(), env.has_line_numbers()
 
         def directive(match: re.Match[str]) -> str:
             # Where LLVM has merged instructions of different places there is no number.
             location = places.get(int(match[1]), self._start)
-            return "" if location is None else text.of(location)
+            return "" if location is None or not is_wanted else text.of(location)
 
         ptx = re.sub(r"^[ \t]*\.loc[ \t]+\d+[ \t]+(\d+).*\n", directive, ptx, flags=re.MULTILINE)
         ptx = re.sub(r"^[ \t]*\.(file|section)[ \t].*\n", "", ptx, flags=re.MULTILINE)

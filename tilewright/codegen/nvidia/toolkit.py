@@ -19,7 +19,12 @@ _PTXAS, _LIBDEVICE = "bin/ptxas", "nvvm/libdevice/libdevice.10.bc"
 
 
 def find_ptxas() -> str | None:
-    """Return the path of `ptxas`, if there is one: of a toolkit, or of NVIDIA's Python package."""
+    """Return the path of `ptxas`, if there is one.
+
+    It is what the environment names, a toolkit's, or that of NVIDIA's Python package.
+    """
+    if named := env.assembler():
+        return named
     directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
     on_path = (Path(directory, "ptxas") for directory in directories)
     places = (place for each in (on_path, _installed(_PTXAS)) for place in each)

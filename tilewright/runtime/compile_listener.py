@@ -1,0 +1,57 @@
+"""What the listener of compiling is told: of code that was made, or found in the disk cache."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tilewright.codegen.host import architecture
+from tilewright.runtime.cache import Entry, entry_files
+from tilewright.runtime.hooks import CompileTimes, hooks
+from tilewright.runtime.kernel_source import KernelSource
+from tilewright.runtime.metadata import make_metadata
+from tilewright.runtime.request import Request
+from tilewright.runtime.written_target import GPUTarget
+
+__all__ = ["tell_listener"]
+
+_TILE_IR = "tile IR"
+# The stages under the names that they have in `kernel.asm`.
+_STAGES = {"LLVM IR": "llir", "PTX": "ptx", "machine code": "object"}
+
+
+def tell_listener(asked: Request, entry: Entry, seconds: float, *, cache_hit: bool) -> None:
+    """Call the listener; `seconds` is what it took to get the code."""
+    listener = hooks.compilation_listener
+    if listener is None:
+        return
+    of_gpu = asked.target
+    options = {} if of_gpu is None else asdict(of_gpu.options)
+    metadata = make_metadata(
+        options,
+        hash=asked.hash,
+        name=entry.header["symbol"],
+        target=GPUTarget("cpu", architecture(), 1)
+        if of_gpu is None
+        else GPUTarget.of(of_gpu.architecture),
+        shared=entry.header.get("shared_bytes", 0),
+    )
+    listener(
+        src=KernelSource.of(asked.function, asked.specializations),
+        metadata=metadata._asdict(),
+        metadata_group=entry_files(asked.cache_name),
+        times=_times(asked, seconds),
+        cache_hit=cache_hit,
+    )
+
+
+def _times(asked: Request, seconds: float) -> CompileTimes:
+    taken = {stage: round(time * 1e6) for stage, time in asked.times.items()}
+    code = "object" if asked.target is None else "cubin"
+    stages = [
+        (code if name == "object" else name, taken[stage])
+        for stage, name in _STAGES.items()
+        if stage in taken
+    ]
+    known = taken.get(_TILE_IR, 0)
+    rest = round(seconds * 1e6) - known - sum(time for _, time in stages)
+    return CompileTimes(known, stages, max(0, rest))
