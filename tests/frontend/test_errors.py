@@ -283,6 +283,7 @@ tl.where
         +1: `attribute_of` needs a value for `y`
             return attribute_of(n)
                    ^^^^^^^^^^^^^^^
+          try: pass it, or give it a default: `def attribute_of(..., y=...)`
         """,
     ),
     (
@@ -310,6 +311,7 @@ kernel has been compiled
         +1: `nothing` is not defined
             return n * nothing
                        ^^^^^^^
+          try: define or import it above the kernel
         """,
     ),
     (
@@ -318,6 +320,7 @@ kernel has been compiled
         +1: `y` is used before it is assigned
             x = n + y
                     ^
+          try: assign it first: y = ..., for instance above the loop or the `if`
         """,
     ),
     (
@@ -361,6 +364,7 @@ an `if` on them
         +1: `x` is declared as tl.constexpr, but its value is known only when the kernel runs
             x: tl.constexpr = n
                               ^
+          try: leave the annotation out, or compute it from tl.constexpr parameters alone
         """,
     ),
 ]

@@ -55,7 +55,9 @@ def constant_text(value: float, element: ElementType) -> str:
     if isinstance(element, PointerType):
         if value == 0:
             return "null"
-        raise Unsupported(f"the constant pointer {value:#x}")
+        raise Unsupported(
+            f"the constant pointer {value:#x}", hint="pass the array as an argument of the kernel"
+        )
     if element.is_bool():
         return "true" if value else "false"
     if not element.is_floating():

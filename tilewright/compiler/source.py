@@ -66,6 +66,7 @@ class ASTSource:
             raise CompileError(
                 f"`{fn.name}` has no parameter `{unknown[0]}`, which the signature gives a type",
                 location=fn.location,
+                hint=f"its parameters are {', '.join(fn.arg_names)}",
             )
 
     def _path(self, place: Any) -> Path:

@@ -74,7 +74,10 @@ def is_aggregate(cls: type) -> bool:
 def aggregate_replace(x: Any, /, **fields: Any) -> Any:
     """Return a copy of an aggregate with other values in some of its fields."""
     if not is_aggregate(type(x)):
-        raise CompileError(f"aggregate_replace: expected an aggregate, got {describe(x)}")
+        raise CompileError(
+            f"aggregate_replace: expected an aggregate, got {describe(x)}",
+            hint="pass a value of a class that is decorated by @tl.aggregate",
+        )
     known = [field.name for field in dataclasses.fields(x)]
     for name in fields:
         if name not in known:
@@ -117,7 +120,8 @@ def _constructor(cls: type, init: Callable[..., None]) -> Callable[..., None]:
         missing = [name for name in _kinds(cls) if not hasattr(self, name)]
         if missing:
             raise CompileError(
-                f"the constructor of `{cls.__name__}` leaves out the field `{missing[0]}`"
+                f"the constructor of `{cls.__name__}` leaves out the field `{missing[0]}`",
+                hint=f"assign it in `__init__`: self.{missing[0]} = ...",
             )
         object.__setattr__(self, "_is_complete", True)
 
@@ -150,7 +154,8 @@ def _fitting(cls: type, name: str, kind: Any, value: Any) -> Any:
         fits = not isinstance(kind, type) or isinstance(value, kind)
     if not fits:
         raise CompileError(
-            f"the field `{name}` of `{cls.__name__}` is a {kind.__name__}, got {describe(value)}"
+            f"the field `{name}` of `{cls.__name__}` is a {kind.__name__}, got {describe(value)}",
+            hint="convert the value, or declare the field as what it is",
         )
     return value
 

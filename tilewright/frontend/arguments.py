@@ -31,7 +31,10 @@ def bind_arguments(
             rest = []
         elif rest and not parameter.is_keyword_only:
             if name in left:
-                raise CompileError(f"`{function.name}` got two values for `{name}`")
+                raise CompileError(
+                    f"`{function.name}` got two values for `{name}`",
+                    hint="pass it by position or by name, not both",
+                )
             bound[name] = rest.pop(0)
         elif name in left:
             bound[name] = left.pop(name)
@@ -50,10 +53,17 @@ def _check_complete(
 ) -> None:
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        raise CompileError(f"`{function.name}` needs a value for {names}")
+        raise CompileError(
+            f"`{function.name}` needs a value for {names}",
+            hint=f"pass it, or give it a default: `def {function.name}(..., {missing[0]}=...)`",
+        )
     if rest:
         takes = len(function.params)
-        raise CompileError(f"`{function.name}` takes {takes} arguments, got {takes + len(rest)}")
+        raise CompileError(
+            f"`{function.name}` takes {takes} arguments, got {takes + len(rest)}",
+            hint="leave out what is too much; its parameters are "
+            + ", ".join(p.name for p in function.params),
+        )
     if left:
         names = ", ".join(f"`{name}`" for name in left)
         raise CompileError(

@@ -65,7 +65,10 @@ class Calls(Expressions):
         if replaced is not None:
             return replaced(*arguments, **named)
         if not callable(function):
-            raise CompileError(f"{function!r} is not a function")
+            raise CompileError(
+                f"{function!r} is not a function",
+                hint="give the value another name than the function's, or index it by `[...]`",
+            )
         return _of_python(function, arguments, named)
 
 

@@ -18,6 +18,7 @@ from tilewright import env
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.ir.types import DType, PointerType, TileType
+from tilewright.spelling import did_you_mean
 
 __all__ = ["MISSING", "Captures", "Namespace", "Reference", "outside_names"]
 
@@ -86,11 +87,15 @@ class Captures:
             return self._globals, self._globals[name]
         return vars(builtins), getattr(builtins, name, MISSING)
 
+    def _ways_to_define(self, name: str) -> str:
+        known = {*self._globals, *self._cells, *vars(builtins)}
+        return f"{did_you_mean(name, known)} define or import it above the kernel".lstrip()
+
     def lookup(self, name: str) -> Any:
         """Return what a kernel gets for a name, or raise `CompileError`."""
         _, value = self.find(name)
         if value is MISSING:
-            raise CompileError(f"`{name}` is not defined")
+            raise CompileError(f"`{name}` is not defined", hint=self._ways_to_define(name))
         is_constant = _may_be_captured(value) or self._is_declared(name)
         if is_constant or env.reads_ordinary_globals():
             return unwrap(value)

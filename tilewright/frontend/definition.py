@@ -65,7 +65,10 @@ class Definition:
         do_not_specialize_on_alignment: Iterable[str | int] = (),
     ) -> None:
         if not isinstance(fn, FunctionType):
-            raise CompileError(f"a kernel must be a Python function, got {type(fn).__name__}")
+            raise CompileError(
+                f"a kernel must be a Python function, got {type(fn).__name__}",
+                hint="write @tilewright.jit above a `def`",
+            )
         functools.update_wrapper(cast("Any", self), fn)
         self.__qualname__ = fn.__qualname__
         self.fn: Any = fn  # None where the function has arrived without its body

@@ -33,7 +33,7 @@ from tilewright.frontend.nested import function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements, python_function
 from tilewright.frontend.rewrite import REST, RUNTIME, rewrite_function
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
-from tilewright.frontend.statements import DECLARED
+from tilewright.frontend.statements import DECLARED, no_constant
 from tilewright.frontend.structure import decay, has_tensor
 from tilewright.frontend.tensor import Tensor
 from tilewright.frontend.trace import nested_block
@@ -167,10 +167,7 @@ class _Runtime:
     @staticmethod
     def keep(name: str, value: Any) -> Any:
         if has_tensor(value):
-            raise CompileError(
-                f"`{name}` is declared as tl.constexpr, but its value is known only when the "
-                "kernel runs"
-            )
+            raise no_constant(name)
         return unwrap(value)
 
     @staticmethod

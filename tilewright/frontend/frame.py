@@ -177,7 +177,11 @@ class Frame:
             error.at(place)
             raise
         except RecursionError:
-            raise CompileError("the kernel is nested too deeply", location=place) from None
+            raise CompileError(
+                "the kernel is nested too deeply",
+                location=place,
+                hint="loop in place of calls of calls; split long expressions",
+            ) from None
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             kind = InternalError if is_our_fault(error) else CompileError
@@ -196,7 +200,10 @@ class Frame:
         """Return the value of a name, or raise `CompileError` saying why it has none."""
         if name not in self.names:
             if name in self.syntax.liveness.local_names:
-                raise CompileError(f"`{name}` is used before it is assigned")
+                raise CompileError(
+                    f"`{name}` is used before it is assigned",
+                    hint=f"assign it first: {name} = ..., for instance above the loop or the `if`",
+                )
             return self.function.captures.lookup(name)
         value = self.names[name]
         if isinstance(value, Unusable):

@@ -61,7 +61,10 @@ class range(_Bounds):
 
     def __iter__(self) -> Iterator[Tensor]:
         if not is_eager():
-            raise CompileError("tl.range works in the header of a `for` only")
+            raise CompileError(
+                "tl.range works in the header of a `for` only",
+                hint="write `for i in tl.range(...)`",
+            )
         start, stop, step = map(int, self.bounds())
         numbers = builtins.range(start, stop, step) if step else builtins.range(0)
         element = self.index_dtype
@@ -81,7 +84,10 @@ class range(_Bounds):
         index = DTYPES["i64" if max(widths) > 32 else "i32"]
         start, stop, step = (convert(tensor, index) for tensor in tensors)
         if not isinstance(self.step, Tensor) and self.step == 0:
-            raise CompileError("the step of a range must not be 0")
+            raise CompileError(
+                "the step of a range must not be 0",
+                hint="count upwards by a positive step, or downwards by a negative one",
+            )
         return start, stop, step
 
     def _scalars(self) -> list[Tensor]:
@@ -90,7 +96,8 @@ class range(_Bounds):
             tensor = to_tensor(bound)
             if not (isinstance(tensor, Tensor) and not tensor.shape and tensor.dtype.is_int()):
                 raise CompileError(
-                    f"the {name} of a range must be a scalar integer, got {describe(bound)}"
+                    f"the {name} of a range must be a scalar integer, got {describe(bound)}",
+                    hint="reduce a tile first, or convert a float: x.to(tl.int32)",
                 )
             tensors.append(tensor)
         return tensors
@@ -105,7 +112,10 @@ class static_range(_Bounds):
         self.stop = to_constant(self.stop, "static_range: the stop")
         self.step = to_constant(self.step, "static_range: the step")
         if self.step == 0:
-            raise CompileError("static_range: the step must not be 0")
+            raise CompileError(
+                "static_range: the step must not be 0",
+                hint="count upwards by a positive step, or downwards by a negative one",
+            )
 
     def __iter__(self) -> Iterator[int]:
         return iter(builtins.range(self.start, self.stop, self.step))

@@ -121,7 +121,8 @@ def nested_parameters(
     """Return the parameters of a nested function; defaults are evaluated where it is made."""
     if arguments.kwarg is not None:
         raise CompileError(
-            f"a function takes **{arguments.kwarg.arg}: parameters must be known by name"
+            f"a function takes **{arguments.kwarg.arg}: parameters must be known by name",
+            hint="name each parameter",
         )
     positional = [*arguments.posonlyargs, *arguments.args]
     without = len(positional) - len(arguments.defaults)

@@ -115,7 +115,8 @@ def read_parameters(
         if parameter.is_constexpr and selected:
             raise CompileError(
                 f"parameter `{parameter.name}` of `{fn.__name__}` is both tl.constexpr and "
-                "do_not_specialize"
+                "do_not_specialize",
+                hint="drop one: a constant is always specialised on",
             )
         parameters.append(parameter)
     return tuple(parameters)
@@ -131,7 +132,8 @@ def _parameter(
 ) -> Parameter:
     if declared.kind is declared.VAR_KEYWORD:
         raise CompileError(
-            f"`{fn.__name__}` takes **{declared.name}: a kernel's parameters must be known by name"
+            f"`{fn.__name__}` takes **{declared.name}: a kernel's parameters must be known by name",
+            hint="name each parameter",
         )
     has_annotation = declared.annotation is not declared.empty
     annotation = _resolve(declared.annotation, namespace) if has_annotation else None

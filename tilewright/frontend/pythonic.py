@@ -22,7 +22,10 @@ __all__ = ["PYTHON_FUNCTIONS", "elements", "loop_options", "python_function"]
 def _make_range(*bounds: Any, **options: Any) -> iterators.range:
     """Return what `range(...)` is in a kernel; it takes the options of `tl.range`, too."""
     if not 1 <= len(bounds) <= 3:
-        raise CompileError(f"range takes 1 to 3 arguments, got {len(bounds)}")
+        raise CompileError(
+            f"range takes 1 to 3 arguments, got {len(bounds)}",
+            hint="range(end), range(start, end) or range(start, end, step)",
+        )
     for name in options:
         if name not in {"step", *_OPTIONS}:
             raise CompileError(
@@ -59,7 +62,10 @@ def _extreme(
         if len(values) == 1 and isinstance(values[0], tuple):
             values = list(values[0])
         if named or not values:
-            raise CompileError(f"{name}(...) takes values, or one tuple of them, in a kernel")
+            raise CompileError(
+                f"{name}(...) takes values, or one tuple of them, in a kernel",
+                hint=f"write {name}(x, y), or tl.{name}(x, axis=...) of a tile",
+            )
         if not has_tensor(tuple(values)):
             return python(values)
         if len(values) == 1:
@@ -86,7 +92,7 @@ def _sum(values: Iterable[Any], start: Any = 0) -> Any:
 def _length(value: Any) -> int:
     if isinstance(value, Tensor):
         if not value.shape:
-            raise CompileError("len() of a scalar")
+            raise CompileError("len() of a scalar", hint="only tiles and tuples have a length")
         return value.shape[0]
     return len(tuple(elements(value)) if isinstance(value, iterators.range) else value)
 
@@ -139,7 +145,10 @@ def _few(items: Iterable[Any]) -> Iterator[Any]:
 
 def _print(*values: Any, hex: Any = False, **named: Any) -> None:
     if named:
-        raise CompileError(f"print in a kernel has no option {', '.join(named)}")
+        raise CompileError(
+            f"print in a kernel has no option {', '.join(named)}",
+            hint="it has `hex=True`; `print` of Python runs in kernel.debug[grid](...)",
+        )
     prefix, rest = ("", values)
     if values and isinstance(values[0], str):
         prefix, rest = values[0], values[1:]

@@ -18,7 +18,7 @@ from tilewright.frontend.semantic import condition, device_assert, to_tensor
 from tilewright.frontend.structure import Unusable, has_tensor, leaves
 from tilewright.frontend.tensor import Tensor
 
-__all__ = ["Visitor"]
+__all__ = ["Visitor", "no_constant"]
 
 _INSTEAD = {
     "AsyncFunctionDef": ("a coroutine", "define a function outside, with @tilewright.jit"),
@@ -155,10 +155,7 @@ class Visitor(Loops):
             return
         if next(leaves(value), None) is not None:
             with self.at(node.value):
-                raise CompileError(
-                    f"`{name}` is declared as tl.constexpr, but its value is known only when the "
-                    "kernel runs"
-                )
+                raise no_constant(name)
         self.bind(name, value)
 
     # The rest.
@@ -205,6 +202,14 @@ class Visitor(Loops):
         elif not _known_condition(test):
             text = f"assert: {message}" if message else f"assert: {ast.unparse(node.test)} is false"
             raise CompileTimeAssertionFailure(text)
+
+
+def no_constant(name: str) -> CompileError:
+    """Return the error about a name that is declared as a constant and is none."""
+    return CompileError(
+        f"`{name}` is declared as tl.constexpr, but its value is known only when the kernel runs",
+        hint="leave the annotation out, or compute it from tl.constexpr parameters alone",
+    )
 
 
 def _known_condition(value: Any) -> bool:

@@ -192,7 +192,10 @@ class Tensor:
 
     def __index__(self) -> int:
         if not self.dtype.is_int():
-            raise CompileError(f"an index must be an integer, got {self.value.type}")
+            raise CompileError(
+                f"an index must be an integer, got {self.value.type}",
+                hint="convert it: x.to(tl.int32)",
+            )
         return int(self)
 
     def __float__(self) -> float:
@@ -223,7 +226,10 @@ class Tensor:
     def _known(self, what: str) -> Any:
         array = self._constant(what)
         if array.size != 1:
-            raise CompileError(f"a tile of shape {list(self.shape)} cannot become {what}")
+            raise CompileError(
+                f"a tile of shape {list(self.shape)} cannot become {what}",
+                hint="reduce it first, for instance tl.sum(x, axis=0)",
+            )
         return _readable(array, self.dtype).reshape(())[()]
 
     def __repr__(self) -> str:

@@ -333,7 +333,8 @@ def element_block(function: Readable, types: Sequence[TileType], count: int | No
     if len(items) != wanted or not all(isinstance(x, Tensor) and not x.shape for x in items):
         number = "only" if count is None else count
         raise CompileError(
-            f"`{function.name}` must return {number} scalar(s), it returns {describe(result)}"
+            f"`{function.name}` must return {number} scalar(s), it returns {describe(result)}",
+            hint="return as many values as it combines, each computed from the parameters",
         )
     block.yields = tuple(x.value for x in items)
     return block
@@ -349,6 +350,7 @@ def _element_names(function: Readable, count: int) -> list[str]:
             names.append(parameter.name)
     if len(names) < count:
         raise CompileError(
-            f"`{function.name}` takes {len(names)} values, it is given {count} elements"
+            f"`{function.name}` takes {len(names)} values, it is given {count} elements",
+            hint="give it a parameter for each, or take them as *values",
         )
     return names[:count]

@@ -68,7 +68,10 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
         return values.full_of(values.wrapped(value, element), element, sizes)
     scalar = values.as_tensor(value, "full: the value")
     if scalar.numel != 1:
-        values.fail(f"full: the value must be a scalar, got {values.describe(scalar)}")
+        values.fail(
+            f"full: the value must be a scalar, got {values.describe(scalar)}",
+            hint="broadcast a tile: tl.broadcast_to(x, shape)",
+        )
     scalar = shapes.reshape(scalar, ())
     scalar = scalar if dtype is None else casts.cast(scalar, dtype)
     return shapes.broadcast_to(scalar, sizes)

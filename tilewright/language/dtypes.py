@@ -90,7 +90,9 @@ def get_int_dtype(bitwidth: int, signed: bool) -> DType:
     bits, is_signed = unwrap(bitwidth), unwrap(signed)
     name = "i1" if bits == 1 else f"{'i' if is_signed else 'u'}{bits}"
     if name not in DTYPES:
-        raise CompileError(f"there is no integer type of {bits} bits")
+        raise CompileError(
+            f"there is no integer type of {bits} bits", hint="integers have 1, 8, 16, 32 or 64 bits"
+        )
     return DTYPES[name]
 
 

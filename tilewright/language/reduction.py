@@ -92,14 +92,20 @@ def _smaller(x: Tensor, y: Tensor) -> Tensor:
 def _numbers(name: str, x: Any) -> tuple[Tensor, DType]:
     tensor = values.as_tensor(x, name)
     if not isinstance(tensor.dtype, DType):
-        values.fail(f"{name}: expected numbers, got {values.describe(tensor)}")
+        values.fail(
+            f"{name}: expected numbers, got {values.describe(tensor)}",
+            hint="load what pointers point to first",
+        )
     return tensor, tensor.dtype
 
 
 def _integers(name: str, x: Any) -> Tensor:
     tensor, element = _numbers(name, x)
     if not element.is_int():
-        values.fail(f"{name}: expected integers, got {values.describe(tensor)}")
+        values.fail(
+            f"{name}: expected integers, got {values.describe(tensor)}",
+            hint="convert it: x.to(tl.int32), or compare: x != 0",
+        )
     return tensor
 
 
@@ -120,7 +126,10 @@ def _sum_dtype(name: str, element: DType, dtype: Any) -> DType:
     if dtype is not None:
         chosen = values.as_dtype(dtype, name)
         if not isinstance(chosen, DType):
-            values.fail(f"{name}: the dtype must be a number's, got {chosen}")
+            values.fail(
+                f"{name}: the dtype must be a number's, got {chosen}",
+                hint="for instance dtype=tl.int32",
+            )
         return chosen
     if element.is_int() and element.primitive_bitwidth < 32:
         return INT32 if element.is_int_signed() else UINT32

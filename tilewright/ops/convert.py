@@ -87,12 +87,14 @@ class Bitcast(Op):
             source.primitive_bitwidth == self.to.primitive_bitwidth,
             f"bitcast: {source} has {source.primitive_bitwidth} bits, {self.to} has "
             f"{self.to.primitive_bitwidth}",
+            hint="convert the value, x.to(dtype), or cast to a type of the same width",
         )
         mixed = isinstance(source, PointerType) != isinstance(self.to, PointerType)
         integers = {DTYPES["i64"], DTYPES["u64"]}
         require(
             not mixed or source in integers or self.to in integers,
             f"bitcast: a pointer becomes a 64-bit integer or a pointer, not {self.to}",
+            hint="cast it to tl.int64",
         )
         return self.x.type.with_element(self.to)
 

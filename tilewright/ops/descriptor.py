@@ -85,6 +85,7 @@ class DescriptorOp(MachineOp, abstract=True):
         require(
             1 <= rank <= MAX_DESCRIPTOR_RANK,
             f"{name}: an array of a descriptor has 1 to {MAX_DESCRIPTOR_RANK} axes, not {rank}",
+            hint="join axes: describe the array by fewer, larger ones",
         )
         require(not self.base.shape, f"{name}: the base must be a scalar, got {self.base.type}")
         pointee(self, self.base)
@@ -92,6 +93,7 @@ class DescriptorOp(MachineOp, abstract=True):
         require(
             not (writes and isinstance(pointer, PointerType) and pointer.const),
             f"{name}: the pointer is declared const",
+            hint="leave `const` out of the annotation, or store to another array",
         )
         counts = len(self.sizes), len(self.strides) + 1
         require(
@@ -215,7 +217,11 @@ class DescriptorReduce(DescriptorWrite):
 
     def infer(self) -> tuple[TileType, ...]:
         self.check_tile()
-        require(self.kind is not AtomicKind.XCHG, f"{self.op_name}: there is no exchange")
+        require(
+            self.kind is not AtomicKind.XCHG,
+            f"{self.op_name}: there is no exchange",
+            hint="store the block, or tl.atomic_xchg on pointers",
+        )
         check_atomic(f"descriptor atomic_{self.kind}", self.kind, self.element)
         return ()
 
@@ -314,6 +320,7 @@ def _check_padding(op: DescriptorOp, padding: Padding) -> None:
     require(
         padding is Padding.ZERO or op.element.is_floating(),
         f"{op.op_name}: {op.element} has no NaN to pad with",
+        hint="leave the padding out: what is outside reads as zero",
     )
 
 

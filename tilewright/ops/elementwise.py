@@ -39,6 +39,7 @@ class Elementwise(Op, abstract=True):
         require(
             _accepted(first.type.element, self.accepts),
             f"{self.op_name}: expected {self.accepts} elements, got {first.type}",
+            hint="convert it: x.to(tl.float32), x.to(tl.int32) or x != 0",
         )
         return first.type
 

@@ -49,19 +49,23 @@ class Dot(Op):
         require(
             a.rank == b.rank >= 2,
             f"dot: both operands need the same rank of at least 2, got {a} and {b}",
+            hint="add an axis: x[None, :] or x[:, None]",
         )
         require(
             a.shape[-1] == b.shape[-2],
             f"dot: inner sizes differ: a is {list(a.shape)}, b is {list(b.shape)}",
+            hint="transpose one, b.trans(), or load as many columns of a as rows of b",
         )
         require(
             a.shape[:-2] == b.shape[:-2],
             f"dot: batch sizes differ: a is {list(a.shape)}, b is {list(b.shape)}",
+            hint="broadcast one: tl.broadcast_to(x, shape)",
         )
         expected = (*a.shape[:-1], b.shape[-1])
         require(
             acc.shape == expected,
             f"dot: the accumulator must be {list(expected)}, got {list(acc.shape)}",
+            hint=f"start from tl.zeros({list(expected)}, tl.float32)",
         )
         _check_elements(a, b, acc)
         return acc

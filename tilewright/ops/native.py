@@ -36,9 +36,14 @@ class InlineAssembly(MachineOp):
         require(
             self.pack >= 1 and self.pack & (self.pack - 1) == 0,
             f"inline_asm_elementwise: pack must be a power of two, got {self.pack}",
+            hint="pack=1 takes one element of each argument at a time",
         )
         shapes = {value.shape for value in self.args}
-        require(len(shapes) <= 1, "inline_asm_elementwise: the arguments differ in shape")
+        require(
+            len(shapes) <= 1,
+            "inline_asm_elementwise: the arguments differ in shape",
+            hint="broadcast them to one shape: tl.broadcast(x, y)",
+        )
         shape = shapes.pop() if shapes else ()
         outputs, inputs = read_constraints(self.signature)  # raises where they do not fit
         check_dollars(self.assembly, sum(r.count for r in (*outputs, *inputs)))
@@ -79,7 +84,11 @@ class ForeignCall(Op):
 
     def infer(self) -> TileType:
         shapes = {value.shape for value in self.args}
-        require(len(shapes) <= 1, "extern_elementwise: the arguments differ in shape")
+        require(
+            len(shapes) <= 1,
+            "extern_elementwise: the arguments differ in shape",
+            hint="broadcast them to one shape: tl.broadcast(x, y)",
+        )
         return TileType(self.element, shapes.pop() if shapes else ())
 
     @property
@@ -115,7 +124,9 @@ class HardwareNumber(MachineOp):
 
     def evaluate(self, machine: Machine) -> Array:
         raise Unsupported(
-            f"only an NVIDIA GPU has tl.extra.cuda.{self.register}()", location=self.location
+            f"only an NVIDIA GPU has tl.extra.cuda.{self.register}()",
+            location=self.location,
+            hint="launch on arrays of an NVIDIA GPU, or emulate one: `tilewright.emulate(...)`",
         )
 
 

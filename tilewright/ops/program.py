@@ -22,7 +22,11 @@ class ProgramId(MachineOp):
     axis: int
 
     def infer(self) -> TileType:
-        require(self.axis in {0, 1, 2}, f"program_id: the axis must be 0, 1 or 2, got {self.axis}")
+        require(
+            self.axis in {0, 1, 2},
+            f"program_id: the axis must be 0, 1 or 2, got {self.axis}",
+            hint="a grid has the axes 0, 1 and 2",
+        )
         return INT32
 
     def evaluate(self, machine: Machine) -> Array:
@@ -36,7 +40,9 @@ class NumPrograms(MachineOp):
 
     def infer(self) -> TileType:
         require(
-            self.axis in {0, 1, 2}, f"num_programs: the axis must be 0, 1 or 2, got {self.axis}"
+            self.axis in {0, 1, 2},
+            f"num_programs: the axis must be 0, 1 or 2, got {self.axis}",
+            hint="a grid has the axes 0, 1 and 2",
         )
         return INT32
 

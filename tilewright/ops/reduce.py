@@ -44,6 +44,7 @@ class _Combining(MachineOp, abstract=True):
             got == elements and [p.type for p in self.combine.params] == elements * 2,
             f"{self.op_name}: the combine function must keep the types: it takes "
             f"({', '.join(map(str, elements))}) twice and returned ({', '.join(map(str, got))})",
+            hint="convert what it returns, or the tile before",
         )
         return shape
 
@@ -110,6 +111,7 @@ class Sort(Op):
         require(
             self.x.type.rank >= 1 and isinstance(self.x.type.element, DType),
             f"sort: expected a tile of numbers, got {self.x.type}",
+            hint="sort a tile: tl.load of a block of pointers",
         )
         return self.x.type
 
@@ -139,8 +141,13 @@ class Histogram(Op):
         require(
             self.x.type.rank == 1 and isinstance(dtype, DType) and dtype.is_int(),
             f"histogram: expected a 1-d tile of integers, got {self.x.type}",
+            hint="flatten and convert it: x.reshape(n).to(tl.int32)",
         )
-        require(self.num_bins > 0, f"histogram: num_bins must be positive, got {self.num_bins}")
+        require(
+            self.num_bins > 0,
+            f"histogram: num_bins must be positive, got {self.num_bins}",
+            hint="count at least one bin",
+        )
         check_shape("histogram", (self.num_bins,))
         if self.mask is not None:
             require(

@@ -20,7 +20,11 @@ MAX_TILE_ELEMENTS = 1 << 20
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
     """Raise `CompileError` where no tile has this shape; `name` is the op's."""
-    require(all(n > 0 for n in shape), f"{name}: sizes must be positive, got {list(shape)}")
+    require(
+        all(n > 0 for n in shape),
+        f"{name}: sizes must be positive, got {list(shape)}",
+        hint="tiles have at least one element along each axis",
+    )
     require(
         prod(shape) <= MAX_TILE_ELEMENTS,
         f"{name}: a tile of shape {list(shape)} has {prod(shape)} elements, the limit is "
@@ -64,6 +68,7 @@ class Arange(Op):
         require(
             self.end > self.start,
             f"arange: the end must be above the start, got arange({self.start}, {self.end})",
+            hint="write tl.arange(0, n); add or multiply for other numbers",
         )
         check_shape("arange", (self.end - self.start,))
         return TileType(DTYPES["i32"], (self.end - self.start,))
@@ -88,6 +93,7 @@ class Broadcast(Op):
                 and all(a in {1, b} for a, b in zip(source, self.shape_, strict=True))
             ),
             f"broadcast: {list(source)} does not broadcast to {list(self.shape_)}",
+            hint="only axes of size 1 are repeated: add some by x[:, None], or x.expand_dims(axis)",
         )
         return self.x.type.with_shape(self.shape_)
 
@@ -106,6 +112,7 @@ class Reshape(Op):
             prod(self.shape_) == self.x.type.size,
             f"reshape: {list(self.x.shape)} has {self.x.type.size} elements, "
             f"{list(self.shape_)} has {prod(self.shape_)}",
+            hint="the sizes of both shapes have one product",
         )
         return self.x.type.with_shape(self.shape_)
 
@@ -154,7 +161,11 @@ class Join(Op):
     y: Value
 
     def infer(self) -> TileType:
-        require(self.x.type == self.y.type, f"join: types differ: {self.x.type} and {self.y.type}")
+        require(
+            self.x.type == self.y.type,
+            f"join: types differ: {self.x.type} and {self.y.type}",
+            hint="convert one, or broadcast it: tl.broadcast(x, y)",
+        )
         check_shape("join", (*self.x.shape, 2))
         return self.x.type.with_shape((*self.x.shape, 2))
 
@@ -171,6 +182,7 @@ class Split(Op):
         require(
             self.x.shape[-1:] == (2,),
             f"split: the last axis must have size 2, the tile is {list(self.x.shape)}",
+            hint="reshape or permute first: x.reshape(n, 2)",
         )
         half = self.x.type.with_shape(self.x.shape[:-1])
         return half, half
@@ -188,12 +200,17 @@ class Cat(Op):
 
     def infer(self) -> TileType:
         a, b = self.x.shape, self.y.shape
-        require(self.x.type.element == self.y.type.element, "cat: element types differ")
+        require(
+            self.x.type.element == self.y.type.element,
+            "cat: element types differ",
+            hint="convert one: x.to(y.dtype)",
+        )
         require(
             len(a) == len(b)
             and 0 <= self.axis < len(a)
             and all(m == n for i, (m, n) in enumerate(zip(a, b, strict=True)) if i != self.axis),
             f"cat: {list(a)} and {list(b)} do not fit together along axis {self.axis}",
+            hint="all axes but the one along which they are joined have the same sizes",
         )
         shape = tuple(n + b[i] if i == self.axis else n for i, n in enumerate(a))
         check_shape("cat", shape)
@@ -215,12 +232,14 @@ class Gather(Op):
         require(
             isinstance(self.index.type.element, DType) and self.index.type.element.is_int(),
             f"gather: the index must be of integers, got {self.index.type}",
+            hint="convert it: index.to(tl.int32)",
         )
         require(
             len(a) == len(b)
             and 0 <= self.axis < len(a)
             and all(m == n for i, (m, n) in enumerate(zip(a, b, strict=True)) if i != self.axis),
             f"gather: source {list(a)} and index {list(b)} may differ along axis {self.axis} only",
+            hint="broadcast one of them along the other axes",
         )
         return self.x.type.with_shape(b)
 

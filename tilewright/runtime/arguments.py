@@ -321,7 +321,8 @@ def _of_fixed_type(parameter: Parameter, element: ElementType, value: Any) -> Ar
         return _pointer(name, element, value, by_alignment=by_alignment)
     if not isinstance(value, int | float):
         raise LaunchError(
-            f"`{name}` is annotated as {element}, so it takes a number, not {_article(value)}"
+            f"`{name}` is annotated as {element}, so it takes a number, not {_article(value)}",
+            hint="pass an int or a float, or annotate an array as a pointer: `'*fp32'`",
         )
     if element.is_bool():
         return Argument(name, _runtime(element), bool(value))

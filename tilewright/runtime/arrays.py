@@ -27,7 +27,7 @@ else:
     cuda = Deferred("tilewright.runtime.cuda")
     dlpack = Deferred("tilewright.runtime.dlpack")
 
-__all__ = ["ArrayView", "dtype_of", "view_array"]
+__all__ = ["ELEMENT_TYPES", "ArrayView", "dtype_of", "view_array"]
 
 _BY_NAME: dict[str, DType] = {
     **DTYPES,
@@ -39,6 +39,8 @@ _BY_NAME: dict[str, DType] = {
     "float8_e5m2fnuz": DTYPES["fp8e5b16"],
 }
 
+
+ELEMENT_TYPES = "bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported"
 
 # The default stream, as DLPack and CUDA name it.
 _LEGACY_STREAM = 1
@@ -154,7 +156,7 @@ def _view_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayView:
 def _numpy_element_type(dtype: np.dtype[Any], name: str) -> DType:
     if dtype.isnative and (found := dtype_of_numpy(dtype)) is not None:
         return found
-    hint = "bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported"
+    hint = ELEMENT_TYPES
     if not dtype.isnative:
         hint = "convert it to this machine's byte order: `array.astype(array.dtype.newbyteorder())`"
     elif dtype.kind == "c":
@@ -174,7 +176,7 @@ def _view_tensor(tensor: Any, name: str) -> ArrayView:
     require_elements(tensor, name)
     dtype = dtype_of(tensor.dtype)
     if dtype is None:
-        hint = "bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported"
+        hint = ELEMENT_TYPES
         if "complex" in str(tensor.dtype):
             hint = "pass the parts as reals: `torch.view_as_real(tensor)`"
         raise LaunchError(
@@ -194,7 +196,10 @@ def _view_tensor(tensor: Any, name: str) -> ArrayView:
 def _view_wrapper(wrapper: TensorWrapper, name: str) -> ArrayView:
     view = view_array(wrapper.base, name)
     if view is None:
-        raise LaunchError(f"`{name}`: a {type(wrapper.base).__name__} has no memory to reinterpret")
+        raise LaunchError(
+            f"`{name}`: a {type(wrapper.base).__name__} has no memory to reinterpret",
+            hint="pass `tilewright.reinterpret` an array",
+        )
     return replace(view, dtype=wrapper.dtype)
 
 
@@ -260,7 +265,7 @@ def _view_dlpack(value: Any, name: str) -> ArrayView:
     if found.dtype is None:
         raise LaunchError(
             f"`{name}`: a kernel cannot take an array of dtype {value.dtype}",
-            hint="bools, integers, fp16, bf16, fp32, fp64 and fp8 are supported",
+            hint=ELEMENT_TYPES,
         )
     size, is_on_gpu = found.dtype.itemsize, kind == dlpack.CUDA
     return ArrayView(

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DType, dtype_of_numpy
 from tilewright.runtime import cuda
-from tilewright.runtime.arrays import dtype_of
+from tilewright.runtime.arrays import ELEMENT_TYPES, dtype_of
 from tilewright.runtime.cuda import Device, driver
 
 __all__ = ["DeviceArray", "DeviceBytes", "Memory"]
@@ -98,7 +98,10 @@ class DeviceArray:
     def __init__(self, shape: int | Sequence[int], dtype: Any, device: int = 0) -> None:
         known = dtype_of(dtype)
         if known is None:
-            raise LaunchError(f"a kernel cannot take an array of dtype {dtype}")
+            raise LaunchError(
+                f"a kernel cannot take an array of dtype {dtype}",
+                hint=ELEMENT_TYPES,
+            )
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype: DType = known
         self.size = math.prod(self.shape)
@@ -111,7 +114,10 @@ class DeviceArray:
         """Return a copy of a NumPy array on a GPU."""
         dtype = dtype_of_numpy(array.dtype)
         if dtype is None:
-            raise LaunchError(f"a kernel cannot take an array of dtype {array.dtype}")
+            raise LaunchError(
+                f"a kernel cannot take an array of dtype {array.dtype}",
+                hint=ELEMENT_TYPES,
+            )
         made = cls(array.shape, dtype, device)
         made.copy_from(array)
         return made
@@ -120,7 +126,8 @@ class DeviceArray:
         """Take the elements of a NumPy array of the same shape and element type."""
         if array.shape != self.shape or dtype_of_numpy(array.dtype) is not self.dtype:
             raise LaunchError(
-                f"cannot copy {array.dtype}{list(array.shape)} to {self.dtype}{list(self.shape)}"
+                f"cannot copy {array.dtype}{list(array.shape)} to {self.dtype}{list(self.shape)}",
+                hint="make one of the same: `tilewright.DeviceArray.from_numpy(array)`",
             )
         self._bytes.take(np.ascontiguousarray(array))
 

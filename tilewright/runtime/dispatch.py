@@ -176,7 +176,10 @@ def extents(grid: Any) -> Extents:
             return x, y, z
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not sizes or any(size != 1 for size in sizes[3:]):
-        raise LaunchError(f"a grid has 1 to 3 sizes, not {len(sizes)}: {grid!r}")
+        raise LaunchError(
+            f"a grid has 1 to 3 sizes, not {len(sizes)}: {grid!r}",
+            hint="join some axes, and divide tl.program_id(0) in the kernel",
+        )
     numbers = [_size(size, grid) for size in sizes[:3]]
     x, y, z = (*numbers, 1, 1)[:3]
     return x, y, z
@@ -192,5 +195,8 @@ def _size(size: Any, grid: Any) -> int:
             hint=hint if isinstance(size, float) else "a grid is an int or a tuple of 1 to 3 ints",
         ) from None
     if not 0 <= number < _MOST_PROGRAMS:
-        raise LaunchError(f"the grid {grid!r} is out of range: sizes are 0 to 2**31 - 1")
+        raise LaunchError(
+            f"the grid {grid!r} is out of range: sizes are 0 to 2**31 - 1",
+            hint="use larger blocks, or more axes",
+        )
     return number

@@ -138,5 +138,8 @@ def assembled(kernel: PtxKernel, target: NvidiaTarget) -> Assembled | None:
         )
     except InternalError as error:
         if options:
-            raise Unsupported(f"ptx_options={' '.join(options)!r}: {error.message}") from None
+            raise Unsupported(
+                f"ptx_options={' '.join(options)!r}: {error.message}",
+                hint="pass options that `ptxas --help` lists, or none",
+            ) from None
         return None  # the driver tells what is wrong, if it is the PTX

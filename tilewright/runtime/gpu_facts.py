@@ -51,7 +51,10 @@ def get_max_tensorcore_tflops(
     factors = {"fp32": 0.5, "fp16": 1, "bf16": 1, "i16": 1, "i8": 2, "u8": 2}
     factor = 2 if element.short_name.startswith("fp8") else factors.get(element.short_name)
     if factor is None:
-        raise LaunchError(f"there are no tensor cores for {element}")
+        raise LaunchError(
+            f"there are no tensor cores for {element}",
+            hint="fp8, fp16, bf16, fp32 (as tf32), int8, uint8 and int16 have rates",
+        )
     each = _by_capability(device, _PRODUCTS, _LATER_PRODUCTS)
     return _tflops(each * factor, clock_rate, device)
 
@@ -69,7 +72,10 @@ def get_max_simd_tflops(
     if element.short_name in {"fp16", "bf16"}:
         each = 256
     elif element.short_name != "fp32":
-        raise LaunchError(f"the rate of arithmetic on {element} is not known: fp32, fp16, bf16")
+        raise LaunchError(
+            f"the rate of arithmetic on {element} is not known: fp32, fp16, bf16",
+            hint="ask for fp32, and scale by the width",
+        )
     return _tflops(each, clock_rate, device)
 
 
@@ -84,14 +90,19 @@ def nvsmi(attrs: Sequence[str]) -> list[int]:
     command = [tool, "-i", "0", f"--query-gpu={','.join(attrs)}", "--format=csv,noheader,nounits"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
-        raise Unsupported(f"nvidia-smi: {(done.stderr or done.stdout).strip()}")
+        raise Unsupported(
+            f"nvidia-smi: {(done.stderr or done.stdout).strip()}",
+            hint="run it by hand: it says what is wrong with the driver",
+        )
     return [int(float(value)) for value in done.stdout.split(",")]
 
 
 def _element(dtype: Any) -> DType:
     element = dtype_of(dtype)
     if element is None:
-        raise LaunchError(f"{dtype!r} is no dtype")
+        raise LaunchError(
+            f"{dtype!r} is no dtype", hint="pass tl.float16, np.float16 or torch.float16"
+        )
     return element
 
 

@@ -20,7 +20,9 @@ def kernel_in_file(path: Path, name: str) -> KernelFunction:
     kernel, or is not there.
     """
     if not path.is_file():
-        raise LaunchError(f"there is no file {path}")
+        raise LaunchError(
+            f"there is no file {path}", hint="the path is taken from the current directory"
+        )
     directory = str(path.resolve().parent)
     if directory not in sys.path:
         sys.path.insert(0, directory)

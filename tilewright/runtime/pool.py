@@ -149,7 +149,10 @@ def run_packed(
     raises (`KeyboardInterrupt`).
     """
     if not all(0 <= size <= _MAXIMUM_GRID for size in grid):
-        raise LaunchError(f"the grid {grid} is out of range: each axis has 0 to 2**31 - 1 programs")
+        raise LaunchError(
+            f"the grid {grid} is out of range: each axis has 0 to 2**31 - 1 programs",
+            hint="use larger blocks, or more axes",
+        )
     # A copy, since `arguments` may be unaligned, or change while the GIL is released.
     block = (ctypes.c_int64 * (len(arguments) // 8 + 1))()
     ctypes.memmove(block, bytes(arguments), len(arguments))
@@ -163,7 +166,7 @@ def raise_status(status: int, on_error: Callable[[int], object]) -> None:
     if status == _OUT_OF_MEMORY:
         raise MemoryError("no memory for the scratch space of a kernel")
     if status == _TOO_MANY_PROGRAMS:
-        raise LaunchError("the grid has 2**63 programs or more")
+        raise LaunchError("the grid has 2**63 programs or more", hint="use larger blocks")
     on_error(status)
 
 

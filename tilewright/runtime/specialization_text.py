@@ -60,6 +60,7 @@ def read_specialization_data(
         raise LaunchError(
             f"{kernel.name}: this was compiled for the kernel `{data['name']}`",
             location=kernel.location,
+            hint="give it to the kernel of that name",
         )
     if data["cache_key"] != kernel.cache_key:
         raise LaunchError(

@@ -105,7 +105,8 @@ def checked_parts(
     if view is None:
         raise LaunchError(
             f"`{name}`: the base of a TensorDescriptor is an array, not a "
-            f"{type(descriptor.base).__name__}"
+            f"{type(descriptor.base).__name__}",
+            hint="pass the array itself: `TensorDescriptor.from_tensor(array, block_shape)`",
         )
     where = f"`{name}`: TensorDescriptor"
     shape = _numbers(where, "shape", descriptor.shape)
@@ -113,16 +114,26 @@ def checked_parts(
     block = _numbers(where, "block_shape", descriptor.block_shape)
     rank = len(block)
     if not 1 <= rank <= MAX_DESCRIPTOR_RANK:
-        raise LaunchError(f"{where}: 1 to {MAX_DESCRIPTOR_RANK} axes, block_shape has {rank}")
+        raise LaunchError(
+            f"{where}: 1 to {MAX_DESCRIPTOR_RANK} axes, block_shape has {rank}",
+            hint="join axes: `array.reshape(...)`",
+        )
     if not len(shape) == len(strides) == rank:
         raise LaunchError(
             f"{where}: shape, strides and block_shape need a number for each axis, they have "
-            f"{len(shape)}, {len(strides)} and {rank}"
+            f"{len(shape)}, {len(strides)} and {rank}",
+            hint="`TensorDescriptor.from_tensor(array, block_shape)` takes them from the array",
         )
     if min(shape) < 0 or max(shape) > LARGEST_SIZE:
-        raise LaunchError(f"{where}: the sizes {list(shape)} are not all from 0 to 2**31 - 1")
+        raise LaunchError(
+            f"{where}: the sizes {list(shape)} are not all from 0 to 2**31 - 1",
+            hint="describe a part of the array, or another shape of it",
+        )
     if min(block) < 1:
-        raise LaunchError(f"{where}: the sizes of the block must be positive, not {list(block)}")
+        raise LaunchError(
+            f"{where}: the sizes of the block must be positive, not {list(block)}",
+            hint="the block has a size of at least 1 along each axis",
+        )
     _check_layout(where, view, strides)
     _check_padding(where, view, descriptor.padding)
     return view, shape, strides, block
@@ -132,7 +143,10 @@ def _numbers(where: str, field: str, values: Any) -> Numbers:
     try:
         return tuple(map(operator.index, values))
     except TypeError:
-        raise LaunchError(f"{where}: {field} is a sequence of ints, not {values!r}") from None
+        raise LaunchError(
+            f"{where}: {field} is a sequence of ints, not {values!r}",
+            hint="pass a list, for instance `list(array.shape)`",
+        ) from None
 
 
 def _check_layout(where: str, view: ArrayView, strides: Numbers) -> None:
@@ -155,6 +169,11 @@ def _check_layout(where: str, view: ArrayView, strides: Numbers) -> None:
 
 def _check_padding(where: str, view: ArrayView, padding: Any) -> None:
     if padding not in _PADDINGS:
-        raise LaunchError(f"{where}: padding is 'zero' or 'nan', not {padding!r}")
+        raise LaunchError(
+            f"{where}: padding is 'zero' or 'nan', not {padding!r}", hint="leave it out for zeros"
+        )
     if padding == Padding.NAN and not view.dtype.is_floating():
-        raise LaunchError(f"{where}: elements of {view.dtype} have no NaN to pad with")
+        raise LaunchError(
+            f"{where}: elements of {view.dtype} have no NaN to pad with",
+            hint="leave `padding` out: what is outside reads as zero",
+        )

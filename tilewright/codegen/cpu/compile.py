@@ -60,7 +60,11 @@ def _refuse_foreign_ops(function: Function) -> None:
                 hint="the functions of tl.extra.libdevice run everywhere",
             )
         if isinstance(op, ops.HardwareNumber):
-            raise Unsupported(f"tl.extra.cuda.{op.register}() on the CPU", location=op.location)
+            raise Unsupported(
+                f"tl.extra.cuda.{op.register}() on the CPU",
+                location=op.location,
+                hint="launch on arrays of an NVIDIA GPU, or emulate one: `tilewright.emulate(...)`",
+            )
 
 
 def _read_arguments(code: Code, writer: BlockWriter, function: Function) -> None:

@@ -186,7 +186,11 @@ class BlockWriter:
                 for number, half in enumerate(op.results):
                     puller.scalars[half] = puller.pull(x, layout, number)
             case _ if any(v.shape for v in (*op.operands, *op.results)) or not op.results:
-                raise Unsupported(f"{op.op_name} on a GPU", location=op.location)
+                raise Unsupported(
+                    f"{op.op_name} on a GPU",
+                    location=op.location,
+                    hint="it runs on the CPU, on arrays in its memory",
+                )
             case _:
                 puller.scalars[op] = puller.apply(op, [puller.scalar(v) for v in op.operands])
 

@@ -31,5 +31,8 @@ def disassembled(cubin: bytes) -> str:
         command = [tool, "-c", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
-        raise Unsupported(f"nvdisasm does not read the machine code: {done.stderr.strip()}")
+        raise Unsupported(
+            f"nvdisasm does not read the machine code: {done.stderr.strip()}",
+            hint='install the toolkit of the newest driver, or read the PTX: kernel.asm["ptx"]',
+        )
     return done.stdout

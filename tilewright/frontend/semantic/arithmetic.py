@@ -161,7 +161,10 @@ def _pos(x: Tensor) -> Tensor:
 def invert(x: Tensor) -> Tensor:
     """Return `x` with all bits flipped."""
     if not x.dtype.is_int():
-        fail(f"~: defined for integers and bools, got {describe(x)}")
+        fail(
+            f"~: defined for integers and bools, got {describe(x)}",
+            hint="x != x is true for NaN; for bits use x.to(tl.int32, bitcast=True)",
+        )
     return emit(Invert, x)
 
 
@@ -174,4 +177,7 @@ def absolute(x: Tensor) -> Tensor:
 
 def _require_number(name: str, x: Tensor) -> None:
     if not isinstance(x.dtype, DType):
-        fail(f"{name}: not defined for a pointer ({describe(x)})")
+        fail(
+            f"{name}: not defined for a pointer ({describe(x)})",
+            hint="pointers take + and - of integers, and comparisons; the rest on x.to(tl.int64)",
+        )

@@ -51,7 +51,10 @@ def _wide(values: Any, what: str) -> tuple[Tensor, ...]:
     tensors = tuple(as_tensor(item, what) for item in items)
     for tensor in tensors:
         if tensor.shape or not tensor.dtype.is_int():
-            fail(f"{what}: expected scalar integers, got {describe(tensor)}")
+            fail(
+                f"{what}: expected scalar integers, got {describe(tensor)}",
+                hint="pass ints or scalar integers, for instance x.to(tl.int32)",
+            )
     return tuple(convert(t, INT64) for t in tensors)
 
 
@@ -60,7 +63,10 @@ def make_block_ptr(
 ) -> BlockPointer:
     """Return a block pointer; `order` names the axes from the one closest in memory (a hint)."""
     if not (isinstance(base, Tensor) and isinstance(base.dtype, PointerType) and not base.shape):
-        fail(f"make_block_ptr: the base must be a scalar pointer, got {describe(base)}")
+        fail(
+            f"make_block_ptr: the base must be a scalar pointer, got {describe(base)}",
+            hint="pass the array's own parameter, and offsets by `offsets`",
+        )
     result = BlockPointer(
         base,
         _wide(shape, "make_block_ptr: shape"),
@@ -74,20 +80,30 @@ def make_block_ptr(
     if any(length != rank for length in lengths):
         fail(
             f"make_block_ptr: shape, strides, offsets and order need {rank} entries, as "
-            f"block_shape has, got {lengths}"
+            f"block_shape has, got {lengths}",
+            hint="give each a number for each axis",
         )
     if sorted(result.order) != list(range(rank)):
-        fail(f"make_block_ptr: {list(result.order)} is not an order of {rank} axes")
+        fail(
+            f"make_block_ptr: {list(result.order)} is not an order of {rank} axes",
+            hint="name each axis once, the fastest first: order=(1, 0)",
+        )
     return result
 
 
 def advance(base: BlockPointer, offsets: Any) -> BlockPointer:
     """Return the window moved by `offsets` elements along each axis."""
     if not isinstance(base, BlockPointer):
-        fail(f"advance: expected a block pointer, got {describe(base)}")
+        fail(
+            f"advance: expected a block pointer, got {describe(base)}",
+            hint="make one by tl.make_block_ptr; other pointers advance by +",
+        )
     steps = _wide(offsets, "advance: offsets")
     if len(steps) != len(base.offsets):
-        fail(f"advance: expected {len(base.offsets)} offsets, got {len(steps)}")
+        fail(
+            f"advance: expected {len(base.offsets)} offsets, got {len(steps)}",
+            hint="give a number for each axis, 0 where it stays",
+        )
     moved = tuple(add(a, b) for a, b in zip(base.offsets, steps, strict=True))
     return replace(base, offsets=moved)
 

@@ -108,7 +108,10 @@ def where(condition: Any, x: Any, y: Any) -> Tensor:
     if pointers:
         left, right = as_tensor(x, "where"), as_tensor(y, "where")
         if left.dtype != right.dtype:
-            fail(f"where: cannot choose between {describe(x)} and {describe(y)}")
+            fail(
+                f"where: cannot choose between {describe(x)} and {describe(y)}",
+                hint="convert one: x.to(y.dtype)",
+            )
     elif is_number(x) and is_number(y):
         left, right = promote_tensors("where", x, y)
     else:

@@ -190,20 +190,30 @@ def make_tensor_descriptor(
     """Return a descriptor of an array; the rules of `tl.make_tensor_descriptor`."""
     name = "make_tensor_descriptor"
     if not (isinstance(base, Tensor) and isinstance(base.dtype, PointerType) and not base.shape):
-        fail(f"{name}: the base must be a scalar pointer, got {describe(base)}")
+        fail(
+            f"{name}: the base must be a scalar pointer, got {describe(base)}",
+            hint="pass the array's own parameter",
+        )
     sizes = tuple(_to_i32(n, f"{name}: shape") for n in _items(shape))
     block = to_constants(block_shape, f"{name}: each size of the block")
     steps = _items(strides)
     rank = len(block)
     if not 1 <= rank <= MAX_DESCRIPTOR_RANK:
-        fail(f"{name}: a descriptor has 1 to {MAX_DESCRIPTOR_RANK} axes, block_shape has {rank}")
+        fail(
+            f"{name}: a descriptor has 1 to {MAX_DESCRIPTOR_RANK} axes, block_shape has {rank}",
+            hint="join axes: describe the array by fewer, larger ones",
+        )
     if not len(sizes) == len(steps) == rank:
         fail(
             f"{name}: shape and strides need {rank} entries, as block_shape has, got {len(sizes)} "
-            f"and {len(steps)}"
+            f"and {len(steps)}",
+            hint="give each a number for each axis",
         )
     if any(n < 1 for n in block):
-        fail(f"{name}: the sizes of the block must be positive, got {list(block)}")
+        fail(
+            f"{name}: the sizes of the block must be positive, got {list(block)}",
+            hint="the block has a size of at least 1 along each axis",
+        )
     strides = (*(_stride(s) for s in steps[:-1]), _last_stride(steps[-1]))
     padding = _padding(name, padding_option, base.dtype.element_ty)
     made = TensorDescriptor(base, sizes, strides, block, padding)
@@ -219,7 +229,10 @@ def _items(values: Any) -> Sequence[Any]:
 def _scalar(x: Any, what: str) -> Tensor:
     tensor = as_tensor(x, what)
     if tensor.shape or not tensor.dtype.is_int():
-        fail(f"{what}: expected scalar integers, got {describe(tensor)}")
+        fail(
+            f"{what}: expected scalar integers, got {describe(tensor)}",
+            hint="pass ints or scalar integers, for instance x.to(tl.int32)",
+        )
     return tensor
 
 
@@ -259,7 +272,10 @@ def _padding(name: str, option: Any, element: DType) -> Padding:
     except ValueError:
         fail(f"{name}: padding_option must be 'zero' or 'nan', got {option!r}")
     if padding is Padding.NAN and not element.is_floating():
-        fail(f"{name}: padding_option 'nan' needs floats, the memory holds {element}")
+        fail(
+            f"{name}: padding_option 'nan' needs floats, the memory holds {element}",
+            hint="leave it out: what is outside reads as zero",
+        )
     return padding
 
 
@@ -268,7 +284,10 @@ def _check_alignment(made: TensorDescriptor) -> None:
     name, what = "make_tensor_descriptor", f"a multiple of {ALIGNMENT_BYTES} bytes"
     base = constant_array(made.base.value)
     if base is not None and int(base) % ALIGNMENT_BYTES:
-        fail(f"{name}: the address of the base, {int(base):#x}, is not {what}")
+        fail(
+            f"{name}: the address of the base, {int(base):#x}, is not {what}",
+            hint="pass the whole array, or a copy of the part",
+        )
     for axis, stride in enumerate(made.strides[:-1]):
         assert isinstance(stride, Tensor)
         known = constant_array(stride.value)
@@ -296,7 +315,10 @@ def _offsets(name: str, descriptor: TensorDescriptor, offsets: Any) -> tuple[Ten
     items = _items(offsets)
     rank = len(descriptor.block_shape)
     if len(items) != rank:
-        fail(f"{name}: expected {rank} offsets, got {len(items)}")
+        fail(
+            f"{name}: expected {rank} offsets, got {len(items)}",
+            hint="give the place of the block along each axis",
+        )
     tensors = tuple(_scalar(item, f"{name}: offsets") for item in items)
     for item, tensor in zip(items, tensors, strict=True):
         if isinstance(item, Tensor) and tensor.dtype in {_I64, DTYPES["u64"]}:
@@ -328,7 +350,10 @@ def _rows(
         )
     rows = as_tensor(x_offsets, f"{name}: x_offsets")
     if len(rows.shape) != 1 or not rows.dtype.is_int():
-        fail(f"{name}: x_offsets must be a 1-d tile of integers, got {describe(rows)}")
+        fail(
+            f"{name}: x_offsets must be a 1-d tile of integers, got {describe(rows)}",
+            hint="flatten and convert it: x.reshape(n).to(tl.int32)",
+        )
     return _narrowed(rows), _to_i32(y_offset, f"{name}: y_offset"), block[1]
 
 

@@ -19,7 +19,10 @@ __all__ = ["assume", "device_assert", "device_print", "hint", "static_assert"]
 def device_print(prefix: Any, values: tuple[Any, ...], *, hexadecimal: Any = False) -> None:
     """Print each element with its place in the grid and in the tile."""
     if not isinstance(prefix, str):
-        fail(f"device_print: the prefix must be a string, got {describe(prefix)}")
+        fail(
+            f"device_print: the prefix must be a string, got {describe(prefix)}",
+            hint="write it first: tl.device_print('x = ', x)",
+        )
     tensors = tuple(as_tensor(v, "device_print") for v in values)
     text = prefix
     if tensors and not text.endswith(": "):
@@ -32,7 +35,10 @@ def device_print(prefix: Any, values: tuple[Any, ...], *, hexadecimal: Any = Fal
 def device_assert(cond: Any, message: Any = "", mask: Any = None) -> None:
     """Stop the launch where `cond` is false and `mask`, if any, is true."""
     if not isinstance(message, str):
-        fail(f"device_assert: the message must be a string, got {describe(message)}")
+        fail(
+            f"device_assert: the message must be a string, got {describe(message)}",
+            hint="write it as a literal",
+        )
     checked = to_bool(as_tensor(cond, "device_assert: the condition"))
     if mask is None:
         emit_all(Assert, message, checked, None)

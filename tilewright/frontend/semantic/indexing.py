@@ -46,9 +46,12 @@ def _keys(x: Tensor, key: Any) -> list[Any]:
     named = sum(item is not None and item is not Ellipsis for item in keys)
     places = [i for i, item in enumerate(keys) if item is Ellipsis]
     if len(places) > 1:
-        fail("an index has more than one `...`")
+        fail("an index has more than one `...`", hint="write `:` for the other axes")
     if named > len(x.shape):
-        fail(f"too many indices for a tile of shape {list(x.shape)}: {named}")
+        fail(
+            f"too many indices for a tile of shape {list(x.shape)}: {named}",
+            hint="give at most one for each axis, and None for new ones",
+        )
     if places:
         extension("`...` in an index", "a `:` for each axis")
     for place in places:
@@ -69,10 +72,13 @@ def _slice(x: Tensor, key: slice, axis: int) -> Tensor:
         for name, bound in (("start", key.start), ("stop", key.stop), ("step", key.step))
     ]
     if bounds[2] == 0:
-        fail("slice: the step must not be 0")
+        fail("slice: the step must not be 0", hint="leave it out for 1")
     chosen = range(size)[slice(*bounds)]
     if not chosen:
-        fail(f"slice: nothing of an axis of size {size} is left")
+        fail(
+            f"slice: nothing of an axis of size {size} is left",
+            hint="tiles have at least one element along each axis",
+        )
     if chosen == range(size):
         return x
     places = emit(Arange, 0, len(chosen))
@@ -110,7 +116,10 @@ def _known_place(key: Any, size: int, axis: int) -> int:
         _refuse(key, axis)
     number = to_constant(key, "a tile's index")
     if not -size <= number < size:
-        fail(f"the index {number} is outside of axis {axis}, which has size {size}")
+        fail(
+            f"the index {number} is outside of axis {axis}, which has size {size}",
+            hint=f"count from 0 to {size - 1}, or backwards from -1",
+        )
     return number % size
 
 

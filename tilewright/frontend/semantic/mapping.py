@@ -21,11 +21,17 @@ def map_elementwise(function: Any, args: tuple[Any, ...], pack: Any) -> Any:
     """Return what a function on scalars makes of each element, or of `pack` neighbours at once."""
     count = to_constant(pack, f"{_NAME}: pack")
     if not args:
-        fail(f"{_NAME}: there are no tiles to map the function over")
+        fail(
+            f"{_NAME}: there are no tiles to map the function over",
+            hint="pass the tiles behind the function",
+        )
     tensors = broadcast_tensors(_NAME, *(as_tensor(x, f"{_NAME}: each argument") for x in args))
     shape, size = tensors[0].shape, tensors[0].numel
     if count < 1 or count & (count - 1) or size % count:
-        fail(f"{_NAME}: pack must be a power of two that divides the {size} elements, got {count}")
+        fail(
+            f"{_NAME}: pack must be a power of two that divides the {size} elements, got {count}",
+            hint="leave it out for 1",
+        )
     inputs = tuple(part for x in tensors for part in _parts(x, count))
     block = element_block(_NAME, function, [TileType(x.dtype) for x in inputs])
     if len(block.yields) % count:

@@ -22,7 +22,10 @@ def _floating(name: str, x: Any) -> Tensor:
     """Integers enter a function on reals as fp32."""
     tensor = as_tensor(x, name)
     if not isinstance(tensor.dtype, DType):
-        fail(f"{name}: expected numbers, got {tensor.value.type}")
+        fail(
+            f"{name}: expected numbers, got {tensor.value.type}",
+            hint="convert a pointer first: x.to(tl.int64)",
+        )
     if tensor.dtype.primitive_bitwidth < 32 or not tensor.dtype.is_floating():
         extension(f"{name} of {tensor.value.type}", f"tl.{name}(x.to(tl.float32))")
     return tensor if tensor.dtype.is_floating() else convert(tensor, FP32)
@@ -51,7 +54,10 @@ def multiply_high(x: Any, y: Any) -> Tensor:
     a, b = promote_tensors("umulhi", x, y)
     element = a.dtype
     if not (isinstance(element, DType) and element.is_int() and element.primitive_bitwidth >= 32):
-        fail(f"umulhi: expected integers of 32 or 64 bits, got {a.value.type}")
+        fail(
+            f"umulhi: expected integers of 32 or 64 bits, got {a.value.type}",
+            hint="convert it: x.to(tl.uint32)",
+        )
     unsigned = DTYPES[f"u{element.primitive_bitwidth}"]
     high = emit(MulHigh, cast(a, unsigned, bitcast=True), cast(b, unsigned, bitcast=True))
     return cast(high, element, bitcast=True)
@@ -61,7 +67,7 @@ def ceiling_divide(x: Any, y: Any) -> Any:
     """Return the quotient rounded up; of two compile-time numbers, at compile time."""
     if isinstance(x, int) and isinstance(y, int):
         if y == 0:
-            fail("cdiv: division by zero")
+            fail("cdiv: division by zero", hint="divide by a positive block size")
         return -(-x // y)
     x, y = promote("cdiv", x, y)
     truncated = x // y

@@ -144,7 +144,10 @@ def _load_block(
     default = None
     if padding == "nan":
         if not element.is_floating():
-            fail(f"load: padding_option 'nan' needs floats, the memory holds {element}")
+            fail(
+                f"load: padding_option 'nan' needs floats, the memory holds {element}",
+                hint="leave it out: what is outside reads as zero",
+            )
         if mask is not None:
             default = full_of(float("nan"), element, block.block_shape)
     return emit(Load, pointers, mask, default, *hints)

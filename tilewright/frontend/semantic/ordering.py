@@ -35,7 +35,10 @@ def argsort(x: Tensor, dim: Any = None, *, descending: Any = False) -> Tensor:
     extension("argsort", "sort the elements and their places packed into one int64")
     rank = len(x.shape)
     if not rank or not isinstance(x.dtype, DType):
-        fail(f"argsort: expected a tile of numbers, got {describe(x)}")
+        fail(
+            f"argsort: expected a tile of numbers, got {describe(x)}",
+            hint="pass a tile: tl.load of a block of pointers",
+        )
     axis = normalized_axis(-1 if dim is None else dim, rank, "argsort")
     moved, inverse = move_axis_last(x, axis)
     key = _key(moved, x.dtype)

@@ -36,7 +36,10 @@ def dot(
     left, right = as_tensor(a, "dot: the first operand"), as_tensor(b, "dot: the second operand")
     x, y = left.dtype, right.dtype
     if not (isinstance(x, DType) and isinstance(y, DType)):
-        fail(f"dot: expected numbers, got {describe(left)} and {describe(right)}")
+        fail(
+            f"dot: expected numbers, got {describe(left)} and {describe(right)}",
+            hint="load what pointers point to first",
+        )
     if x is not y and not (x.is_fp8() and y.is_fp8()):
         fail(
             f"dot: the operands have different types, {describe(left)} and {describe(right)}",
@@ -69,17 +72,26 @@ def _result_dtype(operand: DType, acc: Any, out_dtype: Any) -> DType:
     if operand is FP32 or operand is DTYPES["bf16"]:
         return FP32
     if acc is not None and not isinstance(acc, Tensor):
-        fail(f"dot: the accumulator must be a tile, got {acc!r}")
+        fail(
+            f"dot: the accumulator must be a tile, got {acc!r}",
+            hint="start from tl.zeros((M, N), tl.float32)",
+        )
     wanted = acc.dtype if out_dtype is None and acc is not None else out_dtype
     chosen = FP32 if wanted is None else as_dtype(wanted, "dot: out_dtype")
     if not isinstance(chosen, DType) or chosen not in {FP16, FP32}:
-        fail(f"dot: products of {operand} accumulate in fp16 or fp32, not in {chosen}")
+        fail(
+            f"dot: products of {operand} accumulate in fp16 or fp32, not in {chosen}",
+            hint="convert the result: tl.dot(a, b).to(dtype)",
+        )
     return chosen
 
 
 def _precision(input_precision: str | None, allow_tf32: Any) -> InputPrecision:
     if input_precision is not None and allow_tf32 is not None:
-        fail("dot: pass input_precision or allow_tf32, not both")
+        fail(
+            "dot: pass input_precision or allow_tf32, not both",
+            hint="allow_tf32=False is input_precision='ieee'",
+        )
     if input_precision is None:
         if allow_tf32 is None:
             return InputPrecision.DEFAULT

@@ -35,7 +35,10 @@ def _inputs(name: str, x: Any) -> tuple[Tensor, ...]:
     tensors = tuple(as_tensor(t, name) for t in items)
     if len({t.shape for t in tensors}) != 1:
         shown = ", ".join(describe(t) for t in tensors)
-        fail(f"{name}: the inputs must have one shape, got {shown or 'none'}")
+        fail(
+            f"{name}: the inputs must have one shape, got {shown or 'none'}",
+            hint="broadcast them: tl.broadcast(x, y)",
+        )
     return tensors
 
 
@@ -98,7 +101,10 @@ def top(x: Tensor, k: Any, dim: Any = None, *, descending: Any = True) -> Tensor
     count = to_constant(k, "topk: k")
     axis = rank - 1 if dim is None else normalized_axis(dim, rank, "topk")
     if rank and not 0 < count <= x.shape[axis]:
-        fail(f"topk: k must be between 1 and {x.shape[axis]}, got {count}")
+        fail(
+            f"topk: k must be between 1 and {x.shape[axis]}, got {count}",
+            hint="ask for at most what the axis has",
+        )
     ordered = sort(x, axis, descending=descending, name="topk")
     return ordered if count == x.shape[axis] else take(ordered, emit(Arange, 0, count), axis)
 
@@ -106,5 +112,5 @@ def top(x: Tensor, k: Any, dim: Any = None, *, descending: Any = True) -> Tensor
 def histogram(x: Tensor, num_bins: Any, mask: Tensor | None) -> Tensor:
     """Count how often each of 0, ..., `num_bins` - 1 occurs."""
     if not (isinstance(x.dtype, DType) and x.dtype.is_int()):
-        fail(f"histogram: expected integers, got {describe(x)}")
+        fail(f"histogram: expected integers, got {describe(x)}", hint="convert it: x.to(tl.int32)")
     return emit(Histogram, to_constant(num_bins, "histogram: num_bins"), x, mask)

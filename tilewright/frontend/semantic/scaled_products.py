@@ -104,7 +104,10 @@ def _rows(operand: ScaledOperand, name: str, x: Tensor) -> Tensor:
     what = _what(operand)
     if x.dtype is not wanted and x.dtype not in raw:
         shown = " or ".join(f"tl.{dtype.long_name}" for dtype in _FORMATS[name])
-        fail(f"{what}: {name} comes as {shown}, got {describe(x)}")
+        fail(
+            f"{what}: {name} comes as {shown}, got {describe(x)}",
+            hint="convert it, or bitcast bytes: x.to(tl.float8e4nv, bitcast=True)",
+        )
     packs_k = to_flag(operand.packs_k, f"{what}_k_pack")
     if name != _E2M1:
         if not packs_k:
@@ -157,7 +160,8 @@ def _scale(operand: ScaledOperand, scale: Tensor) -> Tensor:
     if scale.dtype is not U8:
         fail(
             f"{_what(operand)}_scale: scales are exponents in uint8, or float8e4nv, got "
-            f"{describe(scale)}"
+            f"{describe(scale)}",
+            hint="bitcast it: scale.to(tl.uint8, bitcast=True)",
         )
     # The exponent of a bf16. 0 is the subnormal 2^-127 and 255 NaN: both have the bit below set.
     is_edge = convert(scale + 1 < 2, U16)

@@ -36,7 +36,12 @@ def normalized_axis(axis: Any, rank: int, name: str) -> int:
     """Return a compile-time axis counted from the front, from one that may be negative."""
     number = to_constant(axis, f"{name}: the axis")
     if not -rank <= number < rank:
-        fail(f"{name}: no axis {number} in a tile of rank {rank}")
+        fail(
+            f"{name}: no axis {number} in a tile of rank {rank}",
+            hint=f"axes count from 0 to {rank - 1}, or backwards from -1"
+            if rank
+            else "a scalar has none",
+        )
     return number % rank
 
 
@@ -45,7 +50,10 @@ def arange(start: Any, end: Any) -> Tensor:
     first, last = to_constant(start, "arange: the start"), to_constant(end, "arange: the end")
     if not -(2**31) <= first <= last <= 2**31:
         bounds = f"{integer_text(first)}, {integer_text(last)}"
-        fail(f"arange: the numbers must fit int32 and not fall, got arange({bounds})")
+        fail(
+            f"arange: the numbers must fit int32 and not fall, got arange({bounds})",
+            hint="write tl.arange(0, n); add or multiply for other numbers",
+        )
     return emit(Arange, first, last)
 
 
@@ -78,7 +86,10 @@ def broadcast_to(x: Tensor, shape: tuple[int, ...], name: str = "broadcast_to") 
     if x.shape == shape:
         return x
     if _broadcast_shape(x.shape, shape) != shape:
-        fail(f"{name}: a tile of shape {list(x.shape)} does not broadcast to {list(shape)}")
+        fail(
+            f"{name}: a tile of shape {list(x.shape)} does not broadcast to {list(shape)}",
+            hint="only axes of size 1 are repeated: add some by x[:, None], or x.expand_dims(axis)",
+        )
     if x.shape:
         for _ in range(len(shape) - len(x.shape)):
             x = emit(ExpandDims, x, 0)
@@ -91,7 +102,10 @@ def reshape(x: Tensor, shape: Any, name: str = "reshape") -> Tensor:
     if sizes.count(-1) == 1:
         known = -prod(sizes)
         if known == 0 or x.numel % known:
-            fail(f"{name}: {list(x.shape)} has no size for -1 in {sizes}")
+            fail(
+                f"{name}: {list(x.shape)} has no size for -1 in {sizes}",
+                hint="leave at most one size out, and let the others divide the elements",
+            )
         sizes[sizes.index(-1)] = x.numel // known
     return x if tuple(sizes) == x.shape else emit(Reshape, x, tuple(sizes))
 
@@ -102,7 +116,7 @@ def expand_dims(x: Tensor, axis: Any) -> Tensor:
     rank = len(x.shape) + len(axes)
     positions = sorted(normalized_axis(a, rank, "expand_dims") for a in axes)
     if len(set(positions)) != len(positions):
-        fail(f"expand_dims: an axis is named twice in {list(axes)}")
+        fail(f"expand_dims: an axis is named twice in {list(axes)}", hint="name each new axis once")
     for position in positions:
         x = emit(ExpandDims, x, position)
     return x
@@ -112,7 +126,10 @@ def squeeze(x: Tensor, dim: Any) -> Tensor:
     """Remove an axis of size 1."""
     axis = normalized_axis(dim, len(x.shape), "squeeze")
     if x.shape[axis] != 1:
-        fail(f"squeeze: axis {axis} of {list(x.shape)} has size {x.shape[axis]}, not 1")
+        fail(
+            f"squeeze: axis {axis} of {list(x.shape)} has size {x.shape[axis]}, not 1",
+            hint="only axes of size 1 go away: reduce it, for instance tl.sum(x, axis)",
+        )
     return emit(Reshape, x, x.shape[:axis] + x.shape[axis + 1 :])
 
 
@@ -121,7 +138,10 @@ def permute(x: Tensor, dims: Any, name: str = "permute") -> Tensor:
     order = as_shape(dims, name)
     rank = len(x.shape)
     if sorted(d % rank if rank and -rank <= d < rank else d for d in order) != [*range(rank)]:
-        fail(f"{name}: {list(order)} is not an order of the {rank} axes of {list(x.shape)}")
+        fail(
+            f"{name}: {list(order)} is not an order of the {rank} axes of {list(x.shape)}",
+            hint="name each axis once",
+        )
     order = tuple(d % rank for d in order)
     return x if order == tuple(range(rank)) else emit(Permute, x, order)
 
@@ -131,7 +151,10 @@ def transpose(x: Tensor) -> Tensor:
     """Swap the last two axes."""
     rank = len(x.shape)
     if rank < 2:
-        fail(f"trans: expected a tile of at least 2 axes, got {describe(x)}")
+        fail(
+            f"trans: expected a tile of at least 2 axes, got {describe(x)}",
+            hint="add an axis: x[None, :]",
+        )
     return emit(Permute, x, (*range(rank - 2), rank - 1, rank - 2))
 
 
@@ -157,7 +180,9 @@ def flip(x: Tensor, dim: Any = None) -> Tensor:
     """Reverse the elements along `dim` (the last axis)."""
     rank = len(x.shape)
     if not rank:
-        fail(f"flip: expected a tile, got the scalar {describe(x)}")
+        fail(
+            f"flip: expected a tile, got the scalar {describe(x)}", hint="pass a tile, and the axis"
+        )
     axis = rank - 1 if dim is None else normalized_axis(dim, rank, "flip")
     size = x.shape[axis]
     return take(x, (size - 1) - emit(Arange, 0, size), axis)

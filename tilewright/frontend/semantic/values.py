@@ -63,7 +63,10 @@ def literal_dtype(x: Number) -> DType:
             low, high = DTYPES[name].integer_range
             if low <= x <= high:
                 return DTYPES[name]
-        fail(f"the integer {integer_text(x)} does not fit 64 bits")
+        fail(
+            f"the integer {integer_text(x)} does not fit 64 bits",
+            hint="write it as a float, or in parts",
+        )
     magnitude = abs(x)
     is_special = magnitude in {0.0, math.inf} or math.isnan(x)
     is_single = is_special or SMALLEST_NORMAL_FP32 <= magnitude <= LARGEST_FP32
@@ -97,7 +100,10 @@ def _whole(value: Number, element: DType) -> int:
     if isinstance(value, float):  # as Cast: truncated and saturated, NaN gives 0
         return 0 if math.isnan(value) else int(min(max(value, low), high))
     if not low <= value <= high:
-        fail(f"the number {value} is out of range for {element} ({low} to {high})")
+        fail(
+            f"the number {value} is out of range for {element} ({low} to {high})",
+            hint="convert the tile to a wider type first: x.to(tl.int64)",
+        )
     return int(value)
 
 
@@ -155,7 +161,10 @@ def to_constant(x: Any, what: str) -> int:
             )
         if array.size == 1 and x.dtype.is_int():
             return int(array.reshape(())[()])
-    fail(f"{what} must be an integer, got {describe(x)}")
+    fail(
+        f"{what} must be an integer, got {describe(x)}",
+        hint="convert it: x.to(tl.int32), or int(x) of a constant",
+    )
 
 
 def to_constants(x: Any, what: str) -> tuple[int, ...]:

@@ -77,11 +77,17 @@ def of_integers(*, widths: tuple[int, ...] = (32, 64)) -> Callable[[Formula], Fu
         def compute(tensors: Sequence[Tensor]) -> Tensor:
             element = functools.reduce(common_type, map(_number_type, tensors))
             if not element.is_int():
-                fail(f"{formula.__name__}: expected integers, got {element}")
+                fail(
+                    f"{formula.__name__}: expected integers, got {element}",
+                    hint="convert it: x.to(tl.int32)",
+                )
             if element.primitive_bitwidth < 32:
                 element = DTYPES["i32"]
             if element.primitive_bitwidth not in widths:
-                fail(f"{formula.__name__}: expected integers of 32 bits, got {element}")
+                fail(
+                    f"{formula.__name__}: expected integers of 32 bits, got {element}",
+                    hint="convert it: x.to(tl.int32)",
+                )
             return _apply(formula, [convert(x, element) for x in tensors])
 
         return _declared(formula, compute)
@@ -119,7 +125,10 @@ def _declared(formula: Formula, compute: Callable[[Sequence[Tensor]], Tensor]) -
         tensors = [as_tensor(x, name) for x in operands]
         for x in tensors:
             if not isinstance(x.dtype, DType):
-                fail(f"{name}: expected numbers, got {x.value.type}")
+                fail(
+                    f"{name}: expected numbers, got {x.value.type}",
+                    hint="convert a pointer first: x.to(tl.int64)",
+                )
         return compute(broadcast_tensors(name, *tensors))
 
     return function

@@ -114,4 +114,7 @@ def _operand(text: str) -> Operand:
         return Literal(float(text))
     if _NAME.fullmatch(text):
         return Name(text)
-    raise CompileError(f"inline_asm_elementwise: {text!r} is no register and no number")
+    raise CompileError(
+        f"inline_asm_elementwise: {text!r} is no register and no number",
+        hint="operands are registers ($0, or declared by .reg), numbers, and {...} of these",
+    )

@@ -120,7 +120,8 @@ class Values:
         if isinstance(operand, Name):
             raise Unsupported(
                 f"inline_asm_elementwise: `{instruction.text}` reads {operand.text}, which nothing "
-                "has written"
+                "has written",
+                hint="write to it before it is read, or pass it as an argument: $1",
             )
         raise unknown(instruction, "a number there")
 
