@@ -93,7 +93,7 @@ class DescriptorOp(MachineOp, abstract=True):
         require(
             not (writes and isinstance(pointer, PointerType) and pointer.const),
             f"{name}: the pointer is declared const",
-            hint="leave `const` out of the annotation, or store to another array",
+            hint="take `const` from the parameter's type",
         )
         counts = len(self.sizes), len(self.strides) + 1
         require(

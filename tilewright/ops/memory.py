@@ -55,7 +55,7 @@ def _require_writable(op: Op, pointer: Value) -> None:
     require(
         not (isinstance(element, PointerType) and element.const),
         f"{op.op_name}: the pointer is declared const",
-        hint="leave `const` out of the annotation, or store to another array",
+        hint="take `const` from the parameter's type",
     )
 
 

@@ -160,7 +160,9 @@ def check_grid(grid: Extents, largest: Extents, name: str) -> None:
         if size > limit:
             raise LaunchError(
                 f"{name}: a GPU takes {limit} programs along axis {axis}, not {size}",
-                hint="let axis 0 count them, and divide in the kernel" if axis else "",
+                hint="let axis 0 count them, and divide in the kernel"
+                if axis
+                else "use larger blocks",
             )
 
 

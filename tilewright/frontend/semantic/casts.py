@@ -55,7 +55,8 @@ def _bitcast(x: Tensor, target: DType | PointerType) -> Tensor:
     if isinstance(x.dtype, PointerType) and target is DTYPES["i1"]:
         return to_bool(emit(Bitcast, x, DTYPES["i64"]))
     if x.dtype.primitive_bitwidth != target.primitive_bitwidth:
-        hint = "convert to tl.int64 first" if target.is_ptr() or x.dtype.is_ptr() else ""
+        is_pointer = target.is_ptr() or x.dtype.is_ptr()
+        hint = "convert to tl.int64 first" if is_pointer else "convert the value: x.to(dtype)"
         fail(
             f"cast: cannot reinterpret {x.value.type} as {target}: "
             f"{x.dtype.primitive_bitwidth} bits against {target.primitive_bitwidth}",
