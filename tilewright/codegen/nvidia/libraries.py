@@ -81,10 +81,11 @@ def _check_signature(library: llvm.ModuleRef, path: str, op: ops.ForeignCall) ->
         found = str(library.get_function(op.symbol).global_value_type)
     except NameError:
         close = get_close_matches(op.symbol, list(_names(library)), 3)
+        known = ", ".join(f"`{name}`" for name in close)
         raise Unsupported(
             f"there is no function `{op.symbol}` in {path}",
             location=op.location,
-            hint=f"there is {', '.join(f'`{name}`' for name in close)}" if close else "",
+            hint=f"there is {known}" if close else "`llvm-nm` lists those that there are",
         ) from None
     if found != asked:
         raise Unsupported(
