@@ -22,6 +22,22 @@ TEXT_ENDINGS = {".cfg", ".ir", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 TEXT_NAMES = {"LICENSE", "Makefile", "run", ".gitignore"}
 SNIPPET_SECONDS = 120
 
+ERRORS = {"CompileError", "CompileTimeAssertionFailure", "LaunchError", "Unsupported"}
+# What an error without a way out says.
+SUFFICE = {
+    # What is taken, all of it.
+    r"must be one of|must be 'rtne' or 'rtz'|must be 'zero' or 'nan'|must be tl\.PropagateNan",
+    r"must be a string|args must be a list|args are a list|products are fp32, fp16 or bf16",
+    r"expected a dtype such as|expected the arguments|only e2m1 is|kernels need none",
+    # What is wrong with a text of the IR.
+    r"tile IR, line|found \{self\.token",
+    # What the user's own program says, or Python, or the emulator with its findings.
+    r"static_assert:|device-side assert|LaunchError\(text, location|AssertionFailure\(text\)",
+    r"type\(error\)\.__name__|error\.message|report\.findings",
+}
+# Rules for IR that is given as text: what comes from kernels has been looked at before.
+BEHIND_THE_LANGUAGE = PACKAGE / "ops"
+
 
 # Sizes and documentation.
 
@@ -53,6 +69,36 @@ def test_sizes_are_measured(tmp_path):
     assert (function.lines, function.place) == (72, "pkg/passes/fold.py:1 fold")
     assert (file.lines, file.hard) == (476, 400)
     assert count_ops() > 50
+
+
+# Errors.
+
+
+def errors_without_a_way_out():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.is_relative_to(BEHIND_THE_LANGUAGE):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _has_no_hint(node):
+                yield f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
+
+
+def _has_no_hint(call):
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    named = {keyword.arg for keyword in call.keywords}
+    if any("else ''" in ast.unparse(keyword.value) for keyword in call.keywords):
+        return True
+    if name in ERRORS:
+        return not named & {"hint", None}
+    return name == "fail" and len(call.args) == 1 and not named
+
+
+def test_every_error_has_a_way_out_or_says_what_is_taken():
+    suffices = re.compile("|".join(SUFFICE))
+    assert [error for error in errors_without_a_way_out() if not suffices.search(error)] == []
+
+
+# Documentation.
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:

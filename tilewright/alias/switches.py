@@ -184,7 +184,9 @@ def _tool(name: str, find: Callable[[], str | None] | None = None) -> Switch:
         try:
             said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)  # noqa: S603
         except (OSError, subprocess.CalledProcessError) as error:
-            raise Unsupported(f"{path} cannot be run: {error}") from error
+            raise Unsupported(
+                f"{path} cannot be run: {error}", hint=f"let {variable} name a program that can"
+            ) from error
         found = re.search(r"release (\d+\.\d+)", said.stdout)
         return Tool(path, found[1] if found else "")
 

@@ -45,7 +45,10 @@ def assemble(ptx: str, target: NvidiaTarget, ptxas: str, options: Sequence[str] 
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         except OSError as error:
-            raise Unsupported(f"{ptxas} cannot be run: {error}") from error
+            raise Unsupported(
+                f"{ptxas} cannot be run: {error}",
+                hint="put one that can be first on PATH, or none: the driver assembles, too",
+            ) from error
         cubin = output.read_bytes() if done.returncode == 0 else b""
     said = done.stdout + done.stderr
     if env.shows_assembler():

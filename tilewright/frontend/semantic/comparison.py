@@ -51,7 +51,10 @@ def _comparison(predicate: Predicate) -> Callable[[Any, Any], Tensor | bool]:
         # That a tensor is not None is known at compile time.
         other = describe(y if x is None else x)
         if predicate not in {Predicate.EQ, Predicate.NE}:
-            fail(f"{_SYMBOLS[predicate]}: None is not comparable with {other}")
+            fail(
+                f"{_SYMBOLS[predicate]}: None is not comparable with {other}",
+                hint="ask `x is None`",
+            )
         extension(f"`{_SYMBOLS[predicate]}` of {other} and None", "ask `x is None`")
         return predicate is Predicate.NE
 
