@@ -24,6 +24,8 @@ OUT_OF_RESOURCES = 701
 # The clock in kHz, multiprocessors, the memory's clock in kHz and its bits, as an H200 has them.
 _SPEEDS = {13: 1_980_000, 16: 132, 36: 3_201_000, 37: 6144}
 _MAGIC = b"CUBIN:"
+# Where the parameters of a kernel begin in the memory of constants, on sm_90.
+_PARAMETERS = 0x210
 _CONTEXTS = 0xC0DE0000
 _SIGNATURES = {
     "cuInit": [c_uint],
@@ -59,6 +61,7 @@ _SIGNATURES = {
     "cuModuleGetFunction": [c_void_p, c_void_p, c_char_p],
     "cuFuncGetAttribute": [c_void_p, c_int, c_void_p],
     "cuFuncSetAttribute": [c_void_p, c_int, c_int],
+    "cuFuncGetParamInfo": [c_void_p, c_size_t, c_void_p, c_void_p],
     "cuLinkCreate_v2": [c_uint, c_void_p, c_void_p, c_void_p],
     "cuLinkAddData_v2": [
         *(c_void_p, c_int, c_void_p, c_size_t),
@@ -331,19 +334,39 @@ class FakeDriver:
         config = Config(grid, block, shared_bytes, stream)
         return self._cuLaunchKernelEx(ctypes.addressof(config), function, places, extra)
 
+    def _cuFuncGetParamInfo(self, function, number, offset, size):
+        module, symbol = self.functions[function]
+        parameters = self.modules[module].module.kernels[symbol].parameters
+        c_size_t.from_address(offset).value = self._offsets(parameters)[number]
+        c_size_t.from_address(size).value = parameters[number].size_bytes
+
     @staticmethod
-    def _places(parameters, places, extra):
+    def _offsets(parameters):
+        """Where parameters lie when they are packed: aligned as the memory of constants is."""
+        offsets, end = [], 0
+        for parameter in parameters:
+            alignment = 64 if parameter.size_bytes > 8 else parameter.size_bytes
+            end += -(_PARAMETERS + end) % alignment
+            offsets.append(end)
+            end += parameter.size_bytes
+        return offsets
+
+    @classmethod
+    def _places(cls, parameters, places, extra):
         """Where a launch has its parameters, each by its address or packed; None for an error."""
         if not parameters:
             return []
         if not extra:
             return list((c_void_p * len(parameters)).from_address(places))
         first, start, second, size, end = (c_uint64 * 5).from_address(extra)
-        last = parameters[-1]
-        is_right = (first, second, end) == (1, 2, 0) and not places and start % 64 == 0
-        if not is_right or c_size_t.from_address(size).value != last.offset + last.size_bytes:
+        offsets = cls._offsets(parameters)
+        is_right = (first, second, end) == (1, 2, 0) and not places
+        if (
+            not is_right
+            or c_size_t.from_address(size).value != offsets[-1] + parameters[-1].size_bytes
+        ):
             return None
-        return [start + parameter.offset for parameter in parameters]
+        return [start + offset for offset in offsets]
 
     @staticmethod
     def _packed(extra):

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import tilewright.language as tl
 from tests.runtime.fake_cuda import INVALID_VALUE
 from tests.runtime.gpu_kernels import MANY, make_many
 from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
+from tilewright.codegen.nvidia.toolkit import find_ptxas
 from tilewright.ir.types import DTYPES
 from tilewright.runtime import cuda, gpu_launcher
 from tilewright.runtime.launch_parameters import (
@@ -86,10 +88,60 @@ def test_tensor_maps_lie_behind_them(fake_driver, fake_torch):
     launch = launcher_of(chosen, [0, *range(3, 45)], map_count=2)
     assert launch(1, 1, 1, *(value for *_, value in chosen)) is None
     packed = fake_driver.launches[-1].packed
-    # 50 bytes, of which none of the last is overwritten by a map, nor a map by them.
+    # 50 bytes, of which none of the last is overwritten by a map, nor a map by them. Those lie at
+    # multiples of 64 in the memory of constants, whose parameters begin at 0x210 there.
     assert packed[8:50] == b"\1" * 42
-    assert len(packed) == 64 + 2 * 128
-    assert packed[64:192] == packed[192:] == fake_driver.launches[-1].arguments[-1]
+    assert len(packed) == 0x70 + 2 * 128
+    assert packed[0x70:0xF0] == packed[0xF0:] == fake_driver.launches[-1].arguments[-1]
+
+
+def test_a_driver_that_does_not_tell_where_they_lie(fake_driver, fake_torch, monkeypatch):
+    monkeypatch.delattr(fake_driver, "cuFuncGetParamInfo")
+    assert launcher_of(MAPPED, [0], map_count=1)(1, 1, 1, ADDRESS, 640, 1024) is NotImplemented
+    assert launcher_of(MAPPED, [0])(1, 1, 1, ADDRESS, 640, 1024) is None
+
+
+def parameters_of(cubin):
+    """The offsets and sizes of a kernel's parameters, and the size of all, as ptxas lays them."""
+    (headers,) = struct.unpack_from("<Q", cubin, 40)
+    count, names = struct.unpack_from("<2H", cubin, 60)
+    sections = [struct.unpack_from("<2I4Q", cubin, headers + 64 * n) for n in range(count)]
+    places, total = {}, 0
+    (start, size), *_ = [
+        section[4:]
+        for section in sections
+        if cubin.startswith(b".nv.info.k", sections[names][4] + section[0])
+    ]
+    at = start
+    while at < start + size:
+        form, attribute, length = struct.unpack_from("<BBH", cubin, at)
+        if attribute == 0x17:
+            _, number, offset, field = struct.unpack_from("<I2HI", cubin, at + 4)
+            places[number] = (offset, field >> 18)
+        elif attribute == 0x19:
+            total = length
+        at += 4 + (length if form == 4 else 0)
+    return [places[number] for number in sorted(places)], total
+
+
+@pytest.mark.parametrize("architecture", ["sm_90a", "sm_100a", "sm_120a"])
+def test_as_ptxas_lays_them(architecture, tmp_path):
+    """What the fake driver says of sm_90 is what the assembler does, and others differ."""
+    if (assembler := find_ptxas()) is None:
+        pytest.skip("no ptxas")
+    fields = [".u64 p0", ".u8 p1", ".f32 p2", ".align 64 .b8 m0[128]", ".align 64 .b8 m1[128]"]
+    declared = ", ".join(f".param {field}" for field in fields)
+    version = {"sm_90a": "8.0", "sm_100a": "8.6", "sm_120a": "8.7"}[architecture]
+    head = f".version {version}\n.target {architecture}\n.address_size 64\n"
+    text = f"{head}.entry k({declared}) {{ ret; }}"
+    source, cubin = tmp_path / "k.ptx", tmp_path / "k.cubin"
+    source.write_text(text)
+    subprocess.run([assembler, f"-arch={architecture}", source, "-o", cubin], check=True)
+    places, total = parameters_of(cubin.read_bytes())
+    assert places[:3] == [(0, 8), (8, 1), (12, 4)]
+    maps = {"sm_90a": 0x30, "sm_100a": 0x40, "sm_120a": 0x40}[architecture]
+    assert places[3:] == [(maps, 128), (maps + 128, 128)]
+    assert total == maps + 256
 
 
 def test_no_parameters_are_no_memory(fake_driver, fake_torch):

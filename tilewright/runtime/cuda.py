@@ -416,6 +416,16 @@ class Function:
         """How many threads a block may have, given their registers."""
         return self._attribute(_MOST_THREADS)
 
+    def parameter_offset(self, number: int) -> int | None:
+        """Where a parameter lies when all are packed; None where drivers before 12.4 are silent."""
+        library, (offset, size) = driver().library, (c_size_t(), c_size_t())
+        if getattr(library, "cuFuncGetParamInfo", None) is None:
+            return None
+        handle, places = c_void_p(self.address), (byref(offset), byref(size))
+        with self.module.gpu.active():
+            driver().call("cuFuncGetParamInfo", handle, c_size_t(number), *places, doing=self.name)
+        return offset.value
+
     def _attribute(self, attribute: int) -> int:
         value, handle = c_int(), c_void_p(self.address)
         with self.module.gpu.active():

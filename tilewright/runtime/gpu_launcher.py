@@ -89,7 +89,10 @@ def bind_gpu_launcher(
     if not python_layout_is_known():
         return declining_launcher
     gpu, maps = function.module.gpu, _Maps(tensor_maps)
-    packed = _Packed(parameters, passed, len(tensor_maps))
+    maps_offset = function.parameter_offset(len(passed)) if tensor_maps else 0
+    if maps_offset is None:
+        return declining_launcher
+    packed = _Packed(parameters, passed, maps_offset, len(tensor_maps))
     head = (
         function.address,
         gpu.context,
@@ -124,11 +127,16 @@ def _array_words(parameter: ArrayParameter) -> tuple[int, int]:
 class _Packed:
     """Where the parameters of a kernel lie when they are packed: each at a multiple of its size.
 
-    Tensor maps follow them, as the kernel declares them.
+    Tensor maps follow them, aligned as the memory of the GPU is into which all are copied. Where
+    that begins differs between architectures, so the driver tells at which offset the first lies.
     """
 
     def __init__(
-        self, parameters: Sequence[LaunchParameter], passed: Sequence[int], map_count: int
+        self,
+        parameters: Sequence[LaunchParameter],
+        passed: Sequence[int],
+        maps_offset: int,
+        map_count: int,
     ) -> None:
         sizes, words, end = slot_sizes(parameters), [], 0
         for number in passed:
@@ -137,8 +145,8 @@ class _Packed:
             end = start + sizes[number]
         self._words = struct.pack(f"<{len(words)}I", *words)
         self.address = contents(self._words)
-        self.maps_offset = end + -end % MAP_ALIGNMENT
-        self.size_bytes = self.maps_offset + map_count * MAP_BYTES if map_count else end
+        self.maps_offset = maps_offset
+        self.size_bytes = maps_offset + map_count * MAP_BYTES if map_count else end
 
 
 class _Maps:

@@ -132,9 +132,13 @@ stream:
   br i1 %is.stream, label %pack, label %forget
 pack:
   %packed.bytes = load i64, %program at $H_PACKED_BYTES
-  ; The last of them is stored as 8 bytes, too.
-  %packed.room = add i64 %packed.bytes, 8
-  %packed.parameters = alloca i8, i64 %packed.room, align 64
+  ; The last of them is stored as 8 bytes, too. Tensor maps are made at multiples of 64.
+  %packed.room = add i64 %packed.bytes, 72
+  %packed.memory = alloca i8, i64 %packed.room, align 64
+  %maps.offset = load i64, %program at $H_MAPS_OFFSET
+  %maps.offset.negated = sub i64 0, %maps.offset
+  %packed.shift = and i64 %maps.offset.negated, 63
+  %packed.parameters = getelementptr i8, ptr %packed.memory, i64 %packed.shift
   %taken = load ptr, %program at $H_PASSED
   %taken.count = load i64, %program at $H_PASSED_COUNT
   br label %take.next

@@ -114,7 +114,6 @@ maps:
   %map.count = load i64, %program at $H_MAP_COUNT
   %all.maps = load ptr, %program at $H_MAPS
   %encode = load ptr, @tilewright_table at $T_ENCODE_TENSOR_MAP
-  %maps.offset = load i64, %program at $H_MAPS_OFFSET
   %packed.maps = getelementptr i8, ptr %packed.parameters, i64 %maps.offset
   %has.maps = icmp ne i64 %map.count, 0
   br i1 %has.maps, label %map, label %note
