@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.fake_cuda import FAKE_KEYS, FakeDriver, FakeTorch, Tensor
-from tilewright.runtime import cuda, gpu_build, gpu_launcher, launcher, launcher_shared
+from tilewright.runtime import cuda, gpu_build, gpu_launcher, launcher, launcher_shared, lent
 
 
 @pytest.fixture
@@ -16,6 +16,7 @@ def fake_driver(monkeypatch):
     monkeypatch.setattr(cuda._State, "driver", cuda.Driver(fake))
     monkeypatch.setattr(cuda._State, "devices", {})
     monkeypatch.setattr(gpu_launcher._shared, "made", None)
+    monkeypatch.setattr(lent, "_kept", [])
     monkeypatch.setattr(gpu_build, "find_ptxas", lambda: None)
     return fake
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import types
+from collections import defaultdict
 from ctypes import c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, field
 
@@ -21,12 +22,31 @@ from tilewright.runtime.torch_interface import TensorKeys
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, ILLEGAL_ADDRESS = 1, 2, 200, 700
 OUT_OF_RESOURCES = 701
+INVALID_HANDLE = 400
 # The clock in kHz, multiprocessors, the memory's clock in kHz and its bits, as an H200 has them.
 _SPEEDS = {13: 1_980_000, 16: 132, 36: 3_201_000, 37: 6144}
 _MAGIC = b"CUBIN:"
 # Where the parameters of a kernel begin in the memory of constants, on sm_90.
 _PARAMETERS = 0x210
 _CONTEXTS = 0xC0DE0000
+# The arguments that belong to a context, by their places.
+_OWNED = defaultdict(
+    tuple,
+    {
+        "cuEventRecord": (0,),
+        "cuEventQuery": (0,),
+        "cuEventElapsedTime": (1, 2),
+        "cuEventDestroy_v2": (0,),
+        "cuStreamWaitEvent": (1,),
+        "cuModuleUnload": (0,),
+        "cuModuleGetFunction": (1,),
+        "cuModuleGetGlobal_v2": (2,),
+        "cuFuncGetAttribute": (2,),
+        "cuFuncSetAttribute": (0,),
+        "cuLaunchKernel": (0,),
+        "cuLaunchKernelEx": (1,),
+    },
+)
 _SIGNATURES = {
     "cuInit": [c_uint],
     "cuDriverGetVersion": [c_void_p],
@@ -127,12 +147,19 @@ class Encoding:
 class FakeDriver:
     """The functions of a driver, as ctypes makes them of Python methods.
 
+    A GPU is of `capability` unless `capabilities` has its number. Modules, functions and events
+    belong to the context that was current when they were made, and are refused in another one, as
+    streams are where `stream_contexts` has them.
+
     `failures` maps names of functions to the code that they answer from now on; `log` is what the
     assembler says; `runs` is whether launches are emulated. By the events' clock a launch takes
     `milliseconds`, or what `milliseconds_of` has for its number of threads.
     """
 
     capability: tuple[int, int] = (9, 0)
+    capabilities: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stream_contexts: dict[int, int] = field(default_factory=dict)
+    owners: dict[int, int] = field(default_factory=dict)
     registers: int = 32
     runs: bool = True
     log: str = ""
@@ -167,6 +194,8 @@ class FakeDriver:
             self.calls.append(name)
             if name in self.failures:
                 return self.failures[name]
+            if any(self.owners.get(values[i], self.context) != self.context for i in _OWNED[name]):
+                return INVALID_HANDLE
             return (method(*values) if method is not None else 0) or 0
 
         return ctypes.CFUNCTYPE(c_int, *arguments)(call)
@@ -182,6 +211,11 @@ class FakeDriver:
     def _cuGetErrorString(self, code, place):
         return self._text(place, f"words about {code}")
 
+    def _new_handle(self):
+        handle = next(self._handles)
+        self.owners[handle] = self.context
+        return handle
+
     def _text(self, place, text):
         self._words = getattr(self, "_words", [])
         self._words.append(ctypes.create_string_buffer(text.encode()))
@@ -191,7 +225,8 @@ class FakeDriver:
         c_int.from_address(place).value = number
 
     def _cuDeviceGetAttribute(self, place, attribute, number):
-        facts = {75: self.capability[0], 76: self.capability[1], 38: 1 << 16, **_SPEEDS}
+        major, minor = self.capabilities.get(number, self.capability)
+        facts = {75: major, 76: minor, 38: 1 << 16, **_SPEEDS}
         c_int.from_address(place).value = facts[attribute]
 
     def _cuDeviceGetName(self, place, size, number):
@@ -215,7 +250,7 @@ class FakeDriver:
         self.orders.append((self.events[event][0], stream or 0))
 
     def _cuEventCreate(self, place, flags):
-        handle = next(self._handles)
+        handle = self._new_handle()
         self.events[handle] = (0, 0.0)
         c_void_p.from_address(place).value = handle
 
@@ -286,7 +321,7 @@ class FakeDriver:
                 ctypes.memmove(log, b"the log\0", 8)
             return self.failures["ptx"]
         self.loaded.append("cubin" if is_cubin else "ptx")
-        handle = next(self._handles)
+        handle = self._new_handle()
         self.modules[handle] = Emulator(text.removeprefix(_MAGIC).decode())
         c_void_p.from_address(place).value = handle
         return 0
@@ -295,7 +330,7 @@ class FakeDriver:
         del self.modules[handle]
 
     def _cuModuleGetFunction(self, place, module, name):
-        handle = next(self._handles)
+        handle = self._new_handle()
         self.functions[handle] = (module, name.decode())
         c_void_p.from_address(place).value = handle
 
@@ -382,6 +417,8 @@ class FakeDriver:
         slots = self._places(kernel.parameters, places, extra)
         if slots is None:
             return INVALID_VALUE
+        if self.stream_contexts.get(given.stream, self.context) != self.context:
+            return INVALID_HANDLE
         arguments = [
             ctypes.string_at(slot, parameter.size_bytes)
             for slot, parameter in zip(slots, kernel.parameters, strict=True)
@@ -450,7 +487,7 @@ class Tensor(ctypes.Structure):
         self.element = {"float32": "fp32", "int32": "i32", "float16": "fp16", "int64": "i64"}[
             array.dtype.name
         ]
-        self.device = f"cuda:{device}"
+        self.driver, self.number, self.device = driver, device, f"cuda:{device}"
         self.shape = array.shape
 
     def data_ptr(self):

@@ -146,21 +146,6 @@ def test_a_graph_records_launches():
     assert torch.equal(out, x + y)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
-def test_several_gpus():
-    add = make_add()
-    x, y, out, size = sums()
-    for device in ("cuda:0", "cuda:1", "cuda:0", "cuda:1"):
-        parts = [array.to(device) for array in (x, y, out)]
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            add[size // 1024,](*parts, size, BLOCK=1024)
-        stream.synchronize()
-        assert torch.equal(parts[2].cpu(), (x + y).cpu())
-        assert torch.cuda.current_device() == 0
-
-
 def test_what_a_kernel_takes_is_known():
     compiled = add_kernel[64,](*sums(), BLOCK=1024, num_warps=8)
     assert 8 <= compiled.n_regs <= 255

@@ -38,6 +38,7 @@ __all__ = [
     "gpu_of",
     "leaves",
     "null_access",
+    "place_text",
     "require_memory",
     "specialize",
     "specialize_type",
@@ -103,15 +104,17 @@ def gpu_of(kernel: str, arguments: Sequence[Argument]) -> int | None:
         if argument.view is not None:
             devices.setdefault(argument.view.gpu, argument.name)
     if len(devices) > 1:
-        places = ", ".join(
-            f"`{name}` is on {'the CPU' if gpu is None else f'GPU {gpu}'}"
-            for gpu, name in devices.items()
-        )
+        places = ", ".join(f"`{name}` is on {place_text(gpu)}" for gpu, name in devices.items())
         raise LaunchError(
             f"{kernel}: the arrays are on several devices: {places}",
             hint="move all of them to one: `tensor.to(device)`",
         )
     return next(iter(devices), None)
+
+
+def place_text(gpu: int | None) -> str:
+    """Return what a message calls a device: the number of a GPU, None for the CPU."""
+    return "the CPU" if gpu is None else f"GPU {gpu}"
 
 
 def require_memory(argument: Argument) -> None:

@@ -232,15 +232,16 @@ def _view_cuda(value: Any, name: str) -> ArrayView:
         int(address),
         not is_read_only,
         value,
-        gpu=_gpu_of_address(int(address), name),
+        gpu=_gpu_of_address(int(address), value, name),
         stream=interface.get("stream"),
         bounds=_bounds(int(address), shape, strides, dtype.itemsize),
     )
 
 
-def _gpu_of_address(address: int, name: str) -> int:
+def _gpu_of_address(address: int, value: Any, name: str) -> int:
     if address == 0:
-        return 0  # no elements: no matter where
+        # Without elements: CuPy says where they would be, for others it does not matter.
+        return int(getattr(getattr(value, "device", None), "id", 0))
     try:
         return cuda.device_of_address(address)
     except LaunchError as error:

@@ -26,6 +26,7 @@ from tilewright.runtime.options import DEFAULTS
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.report import tell
+from tilewright.runtime.tensor_descriptor import TensorDescriptor
 from tilewright.runtime.trials import Call, TrialHooks, Trials
 from tilewright.spelling import did_you_mean
 
@@ -209,7 +210,9 @@ class Autotuner(DecoratedKernel):
 
     def _key(self, call: Call) -> tuple[Any, ...]:
         named = call.named
-        arrays = [value for value in named.values() if hasattr(value, "dtype")]
+        # A descriptor is of the type of its array, and on its device.
+        values = [v.base if type(v) is TensorDescriptor else v for v in named.values()]
+        arrays = [value for value in values if hasattr(value, "dtype")]
         # What is best on one device says nothing about another.
         place = getattr(arrays[0], "device", "cpu") if arrays else "cpu"
         elsewhere = () if place == "cpu" else (place,)

@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LaunchError, Location
-from tilewright.runtime.arguments import Argument, leaves, null_access, require_memory, specialize
+from tilewright.runtime.arguments import (
+    Argument,
+    leaves,
+    null_access,
+    place_text,
+    require_memory,
+    specialize,
+)
 from tilewright.runtime.cache import entry_files
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.hooks import hooks
@@ -94,7 +101,20 @@ class KernelCode(ABC):
         own = stream if stream is not None and stream != self.stream else None
         launcher = self.launcher if own is None else None
         if launcher is None or launcher(*grid, *values) is NotImplemented:
-            self.run(grid, checked_arguments(self.request, values), own)
+            arguments = checked_arguments(self.request, values)
+            self._check_places(arguments)
+            self.run(grid, arguments, own)
+
+    def _check_places(self, arguments: Sequence[Argument]) -> None:
+        target = self.request.target
+        gpu = None if target is None or target.gpu is None else target.gpu.number
+        for argument in leaves(arguments):
+            if argument.view is not None and argument.view.gpu != gpu:
+                raise LaunchError(
+                    f"`{argument.name}` is on {place_text(argument.view.gpu)}, but this kernel was "
+                    f"compiled for {self.place}",
+                    hint=f"let the arrays decide: `{self.request.function.name}[grid](...)`",
+                )
 
     def check(self, grid: Extents, arguments: Sequence[Argument]) -> None:
         """Raise `LaunchError` for arguments that the kernel must not get."""
