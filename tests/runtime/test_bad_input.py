@@ -162,6 +162,7 @@ GOLDEN = [
         +2: dot: inner sizes differ: a is [16, 8], b is [16, 8]
             tl.store(x_ptr, tl.sum(tl.dot(a, a)))
                                    ^^^^^^^^^^^^
+          try: transpose one, b.trans(), or load as many columns of a as rows of b
         """,
     ),
     (
@@ -170,6 +171,7 @@ GOLDEN = [
         +2: store: the mask: a tile of shape [4] does not broadcast to [8]
             tl.store(x_ptr + offsets, 1, mask=tl.arange(0, 4) < n)
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          try: only axes of size 1 are repeated: add some by x[:, None], or x.expand_dims(axis)
         """,
     ),
     (
