@@ -61,7 +61,7 @@ CASES = {
     ),
     "two_ellipses": (lambda: X[..., ...], "more than one", "write `:`"),
     "many_indices": (lambda: X[:, :, :], "too many indices", "None"),
-    "outside": (lambda: X[0, 9], "outside of axis", "0 to 7"),
+    "outside": (lambda: X[0, 9], "outside of axis 1", "0 to 7"),
     "number_of_python": (lambda: float(X), "cannot become a Python float", "reduce it"),
     "truth": (lambda: bool(X), "ambiguous", "tl.where"),
     "index": (lambda: range(4)[X], "an index must be an integer", r"\.to\(tl\.int32\)"),

@@ -25,18 +25,19 @@ _WHOLE = slice(None)
 @tensor_operator("index")
 def index(x: Tensor, key: Any) -> Tensor:
     """Return the part of a tile that a key selects: integers, slices, `...` and `None`."""
-    axis = 0
+    # Where the axis is now, and where it was in the tile that is indexed, as messages say.
+    axis = named = 0
     for item in _keys(x, key):
         if item is not None and not _is_whole(item):
             extension("a part of a tile", "load the part itself, or tl.gather(x, places, axis)")
         if item is None:
             x = emit(ExpandDims, x, axis)
         elif isinstance(item, slice):
-            x = _slice(x, item, axis)
+            x = _slice(x, item, axis, named)
         else:
-            x = _element(x, item, axis)
-            continue
-        axis += 1
+            x = _element(x, item, axis, named)
+        axis += item is None or isinstance(item, slice)
+        named += item is not None
     return x
 
 
@@ -65,10 +66,10 @@ def _is_whole(item: Any) -> bool:
     )
 
 
-def _slice(x: Tensor, key: slice, axis: int) -> Tensor:
+def _slice(x: Tensor, key: slice, axis: int, named: int) -> Tensor:
     size = x.shape[axis]
     bounds = [
-        None if bound is None else _bound(bound, name, axis)
+        None if bound is None else _bound(bound, name, named)
         for name, bound in (("start", key.start), ("stop", key.stop), ("step", key.step))
     ]
     if bounds[2] == 0:
@@ -99,14 +100,14 @@ def _bound(bound: Any, name: str, axis: int) -> int:
     return to_constant(bound, f"slice: the {name}")
 
 
-def _element(x: Tensor, key: Any, axis: int) -> Tensor:
+def _element(x: Tensor, key: Any, axis: int, named: int) -> Tensor:
     """Return `x` without an axis, at one place of it; a negative one counts from the end."""
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
     is_computed = isinstance(key, Tensor) and (is_eager() or constant_array(key.value) is None)
     if is_computed:
-        place = _computed_place(key, x.shape[axis], axis)
+        place = _computed_place(key, x.shape[axis], named)
     else:
-        number = _known_place(key, x.shape[axis], axis)
+        number = _known_place(key, x.shape[axis], named)
         place = emit(Arange, number, number + 1)
     return reshape(take(x, place, axis), rest)
 
