@@ -31,6 +31,7 @@ __all__ = [
 
 _REDUCTIONS = ("none", "mean", "sum")
 _MOST_CLASSES = 4096  # that are read at a time
+_MANY_CLASSES = 65536  # whose gradients are written in larger blocks
 
 
 def cross_entropy(
@@ -219,7 +220,8 @@ def differentiate_logits(
     rows = before * after
     if rows * columns == 0:
         return
-    per_program, block = row_blocks(x, rows, columns, _MOST_CLASSES)
+    factor = 2 if columns > _MANY_CLASSES and not on_cpu(x) else 1
+    per_program, block = row_blocks(x, rows, columns, factor * _MOST_CLASSES)
     cross_entropy_backward_kernel[(tw.cdiv(rows, per_program), tw.cdiv(columns, block))](
         dx,
         x,

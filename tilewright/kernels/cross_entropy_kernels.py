@@ -6,6 +6,8 @@ weights; then that logarithm, the factor of the probabilities in the gradient, t
 target, and the sum of weights.
 """
 
+from typing import Any
+
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.rows import accumulator, row_configs, row_offsets, row_warps
@@ -181,7 +183,13 @@ def reduce_losses_kernel(
     tl.store(total_ptr, total)
 
 
-@tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
+def _backward_default(arguments: dict[str, Any]) -> tw.Config:
+    """Return the configuration before tuning: 32 elements for each thread."""
+    elements = arguments["ROWS"] * arguments["BLOCK"]
+    return tw.Config({}, num_warps=min(max(elements // 1024, 1), 16))
+
+
+@tw.autotune(row_configs, key=["rows", "columns", "after"], default=_backward_default)
 @tw.jit
 def cross_entropy_backward_kernel(
     dx_ptr,

@@ -102,6 +102,7 @@ _gradient_configs = [
     tw.Config({"AHEAD": ahead, "BLOCK": block}, num_warps=warps)
     for ahead, block, warps in [
         (2, 4096, 8),
+        (2, 2048, 4),
         (4, 2048, 8),
         (4, 2048, 4),
         (8, 1024, 4),
@@ -112,7 +113,7 @@ _gradient_configs = [
 
 def _gradient_default(arguments: dict[str, Any]) -> tw.Config:
     block = min(tw.next_power_of_2(max(arguments["columns"], 1)), 2048)
-    return tw.Config({"AHEAD": 4, "BLOCK": block}, num_warps=min(max(block // 256, 1), 8))
+    return tw.Config({"AHEAD": 2, "BLOCK": block}, num_warps=max(block // 512, 1))
 
 
 @tw.jit

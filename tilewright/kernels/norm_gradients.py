@@ -4,7 +4,7 @@ from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, empty, empty_like, on_cpu, strides
+from tilewright.kernels.arrays import contiguous, empty, empty_like, itemsize, on_cpu, strides
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
     MULTIPROCESSORS,
@@ -22,6 +22,8 @@ from tilewright.kernels.rows import (
 )
 
 __all__ = ["norm_backward"]
+
+_SHORT_ROWS = 8192  # bytes
 
 
 def norm_backward(
@@ -74,9 +76,13 @@ def row_statistics(mean_ptr, rstd_ptr, row, is_row, RMS: tl.constexpr):
 
 
 def _backward_default(arguments: dict[str, Any]) -> tw.Config:
-    """Return the configuration before tuning: rows are loaded ahead of the ones worked on."""
-    warps = min(max(arguments["ROWS"] * arguments["BLOCK"] // 512, 1), 16)
-    return tw.Config({"STAGES": 3}, num_warps=warps)
+    """Return the configuration before tuning: rows are loaded ahead of the ones worked on.
+
+    More of them where they are short, so that as many bytes are on their way.
+    """
+    elements = arguments["ROWS"] * arguments["BLOCK"]
+    is_short = elements * itemsize(arguments["x_ptr"]) <= _SHORT_ROWS
+    return tw.Config({"STAGES": 4 if is_short else 3}, num_warps=min(max(elements // 512, 1), 16))
 
 
 @tw.autotune(
@@ -309,7 +315,7 @@ def _most_programs(x: Any, block: int) -> int:
     """Return how many programs share out the rows: those that run at once."""
     if on_cpu(x):
         return 16
-    return MULTIPROCESSORS * (2 if block <= 4096 else 1)
+    return MULTIPROCESSORS * (2 if block * itemsize(x) < _SHORT_ROWS else 1)
 
 
 def _long_rows(arguments: tuple[Any, ...], sums: list[Any], rms: bool, block: int) -> None:

@@ -183,10 +183,12 @@ def parameter(pointer, column, mask, other, DTYPE: tl.constexpr):
 
 
 def _norm_config(arguments: dict[str, Any]) -> tw.Config:
-    """Return the configuration before tuning: 64 bytes of the input for each thread."""
+    """Return the configuration before tuning: of one input up to 32 elements for each thread."""
     config = row_warps(arguments)
-    has_one_input = arguments["residual_ptr"] is None
-    warps = max(config.num_warps // 2, 1) if has_one_input else config.num_warps
+    warps = config.num_warps
+    if arguments["residual_ptr"] is None:
+        elements = arguments["ROWS"] * arguments["BLOCK"]
+        warps = max(min(warps, 8), elements // 1024)
     return tw.Config({}, num_warps=warps, num_stages=config.num_stages)
 
 
@@ -215,7 +217,8 @@ def normalize_kernel(
 ):
     """The norms of `ROWS` rows that fit into a block.
 
-    `LOAD_FIRST`: weight and bias are loaded before the sums, for which threads of a GPU wait.
+    `LOAD_FIRST`: weight and bias are loaded before the sums, for which threads of a GPU wait. With
+    two sums, one after the other, what is loaded would take registers for too long.
     """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     row = own_rows(ROWS).to(tl.int64)
@@ -390,7 +393,7 @@ def _launch(
         *layout,
         EPS=eps,
         RMS=rms,
-        LOAD_FIRST=not on_cpu(x),
+        LOAD_FIRST=rms and not on_cpu(x),
         ROWS=per_program,
         BLOCK=block,
     )

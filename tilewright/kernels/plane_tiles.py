@@ -18,7 +18,8 @@ from tilewright.kernels.rows import MULTIPROCESSORS, accumulator_name
 
 __all__ = ["Planes", "empty_planes", "shared_out"]
 
-_ELEMENTS = 2048  # of a tile
+_ELEMENTS = 4096  # of a tile
+_MOST_NUMBERS = 2048  # of a tile of what is joined
 _MOST_PLACES = 4096  # of a tile of one channel
 _MOST_CHANNELS = 64  # of a tile of neighbouring channels
 _MOST_GROUP_BYTES = 256 << 10  # that are in a cache for a second time
@@ -80,7 +81,7 @@ class Planes:
         grid = (samples, self.groups) if self.groups else (1, channels)
         rows = samples * self.parts // grid[0]
         width = tw.next_power_of_2(self.in_group)
-        height = min(tw.next_power_of_2(rows), max(_ELEMENTS // width, 1))
+        height = min(tw.next_power_of_2(rows), max(_MOST_NUMBERS // width, 1))
         return grid, rows, {"ROWS": height, "BLOCK": width}
 
 

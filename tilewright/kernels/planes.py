@@ -9,6 +9,8 @@ numbers of `parts` of each plane are made, in a matrix (samples * parts, channel
 groups; and then all elements are read again, in the other order, from what is in a cache still.
 """
 
+from typing import Any
+
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.rows import accumulator, row_configs, row_warps
@@ -23,6 +25,21 @@ __all__ = [
     "plane_products_kernel",
     "plane_statistics_kernel",
 ]
+
+# Which tiles there are depends on the strides, too.
+_key = ["channels", "inside", "ROWS", "BLOCK"]
+
+
+def _default(arguments: dict[str, Any]) -> tw.Config:
+    """Return the configuration before tuning: 32 elements for each thread."""
+    elements = arguments["ROWS"] * arguments["BLOCK"]
+    return tw.Config({}, num_warps=min(max(elements // 1024, 1), 16), num_stages=1)
+
+
+def _gradient_default(arguments: dict[str, Any]) -> tw.Config:
+    """Return the configuration before tuning: half as many elements where places are neighbours."""
+    _, across, along = arguments["strides"][0]
+    return row_warps(arguments) if along < across else _default(arguments)
 
 
 @tw.jit
@@ -63,7 +80,7 @@ def group_of(sample, channel, grouping):
     return sample * grouping[1] + channel // grouping[0]
 
 
-@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
+@tw.autotune(row_configs, key=_key, default=_default)
 @tw.jit
 def plane_statistics_kernel(
     x_ptr,
@@ -147,7 +164,7 @@ def join_statistics_kernel(
     tl.store(group_rstd_ptr + group, 1 / tl.sqrt(variance + EPS))
 
 
-@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
+@tw.autotune(row_configs, key=_key, default=_default)
 @tw.jit
 def plane_norm_kernel(
     x_ptr,
@@ -182,7 +199,7 @@ def plane_norm_kernel(
     tl.store(y_ptrs, y, mask, cache_modifier=".cs")
 
 
-@tw.autotune(row_configs, key=["inside", "in_group"], default=row_warps)
+@tw.autotune(row_configs, key=["inside", "in_group", "ROWS", "BLOCK"], default=row_warps)
 @tw.jit
 def group_norm_kernel(
     x_ptr,
@@ -238,7 +255,7 @@ def group_norm_kernel(
     tl.store(rstd_ptr + tl.program_id(0), rstd)
 
 
-@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
+@tw.autotune(row_configs, key=_key, default=_gradient_default)
 @tw.jit
 def plane_products_kernel(
     x_ptr,
@@ -320,7 +337,7 @@ def input_gradient(x, dy, mean, rstd, weight, level, along):
     return (dy * weight - normal * along - level) * rstd
 
 
-@tw.autotune(row_configs, key=["channels", "inside"], default=row_warps)
+@tw.autotune(row_configs, key=_key, default=_gradient_default)
 @tw.jit
 def plane_gradient_kernel(
     x_ptr,
@@ -361,7 +378,7 @@ def plane_gradient_kernel(
     tl.store(dx_ptrs, dx, mask, cache_modifier=".cs")
 
 
-@tw.autotune(row_configs, key=["inside", "in_group"], default=row_warps)
+@tw.autotune(row_configs, key=["inside", "in_group", "ROWS", "BLOCK"], default=row_warps)
 @tw.jit
 def group_gradient_kernel(
     x_ptr,

@@ -13,7 +13,7 @@ __all__ = ["linear_recurrence"]
 
 _configs = [
     tw.Config({"STEPS": steps, "BLOCK": block}, num_warps=warps)
-    for steps, block, warps in [(16, 64, 4), (32, 32, 4), (64, 32, 4), (64, 64, 8), (128, 16, 4)]
+    for steps, block, warps in [(16, 64, 4), (32, 32, 4), (64, 32, 4), (64, 32, 8), (128, 16, 4)]
 ]
 
 
@@ -64,7 +64,9 @@ def scanned(a, b, carried, STEPS: tl.constexpr):
 
 
 def _default(arguments: dict[str, Any]) -> tw.Config:
-    return _configs[1] if arguments["after"] > 1 else tw.Config({"STEPS": 512, "BLOCK": 1})
+    if arguments["after"] == 1:
+        return tw.Config({"STEPS": 512, "BLOCK": 1})
+    return tw.Config({"STEPS": 64, "BLOCK": 32}, num_warps=8)
 
 
 @tw.autotune(_configs, key=["steps", "after"], default=_default)

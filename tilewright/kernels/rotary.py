@@ -39,7 +39,7 @@ def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> A
     return _rotary(x, cos, sin, interleaved, False)
 
 
-@tw.autotune(row_configs, key=["rows"], default=row_warps)
+@tw.autotune(row_configs, key=["rows", "size"], default=row_warps)
 @tw.jit
 def rotary_kernel(
     x_ptr,

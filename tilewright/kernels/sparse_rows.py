@@ -120,7 +120,7 @@ _configs = [
 
 def _default(arguments: dict[str, Any]) -> tw.Config:
     block = min(tw.next_power_of_2(max(arguments["width"], 1)), 128)
-    return tw.Config({"ELEMENTS": 8, "BLOCK": block}, num_warps=1)
+    return tw.Config({"ELEMENTS": 4, "BLOCK": block}, num_warps=1)
 
 
 @tw.autotune(_configs, key=["rows", "width"], default=_default)
