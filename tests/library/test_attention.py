@@ -286,10 +286,37 @@ def test_arguments_that_cannot_be():
         kernels.attention(q, k, v, scale=0, enable_gqa=True)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_on_an_emulated_gpu(monkeypatch, is_causal):
+@pytest.mark.parametrize(
+    ("queries", "keys", "options"),
+    [
+        (70, 128, {}),
+        (100, 31, {"is_causal": True}),  # the last queries see all keys
+        (200, 130, {"window": (40, 3)}),  # and here none
+        (40, 50, {"key_lengths": [0, 33]}),
+    ],
+)
+def test_scores_ahead_of_their_softmax(monkeypatch, queries, keys, options):
+    q, k, v = operands(2, 2, 1, queries, keys, 16)
+    if "key_lengths" in options:
+        options = {"key_lengths": torch.tensor(options["key_lengths"], dtype=torch.int32)}
+
+    def attend(is_ahead):
+        monkeypatch.setattr(tiles, "CPU", (tiles.Tile(32, 32, 4, 1, ahead=is_ahead),))
+        return kernels.attention(q, k, v, enable_gqa=True, **options)
+
+    torch.testing.assert_close(attend(True), attend(False), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("is_causal", "width"), [(False, 64), (True, 64), (True, 128), (False, 128)]
+)
+def test_on_an_emulated_gpu(monkeypatch, is_causal, width):
     monkeypatch.setattr(tiles, "on_cpu", lambda _: False)
-    q, k, v = operands(1, 2, 1, 100, 130, 64, "bfloat16")
+    if width == 128:
+        monkeypatch.setattr(tiles, "_MANY_KEYS", 0)
+        monkeypatch.setattr(tiles, "MULTIPROCESSORS", 0)
+    sizes = (1, 1, 1, 70, 256) if width == 128 else (1, 2, 1, 100, 130)
+    q, k, v = operands(*sizes, width, "bfloat16")
 
     def function(q, k, v):
         return kernels.attention(q, k, v, is_causal=is_causal, enable_gqa=True)

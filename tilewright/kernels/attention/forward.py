@@ -22,9 +22,50 @@ __all__ = ["attention_kernel"]
 
 
 @tw.jit
+def scores_of(operands, sizes, place, first, DTYPE: tl.constexpr, PRECISION: tl.constexpr):
+    """Return the products of the queries and a block of keys."""
+    queries, k, _ = operands
+    keys = loaded_block(k, place.array_batch, place.head // sizes.shared, place.first_key + first)
+    return tl.dot(queries, tl.trans(keys), input_precision=PRECISION, out_dtype=DTYPE)
+
+
+@tw.jit
+def folded(
+    operands,
+    state,
+    scores,
+    terms,
+    sizes,
+    place,
+    query,
+    scale,
+    first,
+    EDGE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Return the state with the block of values from `first` on, by the scores of its keys."""
+    highest, total, acc = state
+    has_masks: tl.constexpr = terms.bias is not None or terms.mask_mod is not None
+    can_be_empty: tl.constexpr = EDGE or has_masks or terms.score_mod is not None
+    key = first + tl.arange(0, scores.shape[1])
+    logits, factor = logits_of(scores, terms, place, query[:, None], key[None, :], scale, EDGE)
+    p, highest, rescale = weights_of(logits, factor, highest, can_be_empty)
+    total = total * rescale + tl.sum(p, axis=1)
+    if terms.seed is not None:
+        p = tl.where(kept(terms, place, query[:, None], key[None, :], sizes.heads), p, 0.0)
+    key_head = place.head // sizes.shared
+    values = loaded_block(operands[2], place.array_batch, key_head, place.first_key + first)
+    p = p.to(values.dtype)
+    acc = acc * rescale[:, None]
+    acc = tl.dot(p, values, acc, input_precision=PRECISION, out_dtype=acc.dtype)
+    return highest, total, acc
+
+
+@tw.jit
 def attend(
     operands,
     state,
+    ahead,
     terms,
     sizes,
     place,
@@ -36,27 +77,22 @@ def attend(
     EDGE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Go over the keys from `start` to `end`."""
-    queries, k, v = operands
-    highest, total, acc = state
-    has_masks: tl.constexpr = terms.bias is not None or terms.mask_mod is not None
-    can_be_empty: tl.constexpr = EDGE or has_masks or terms.score_mod is not None
-    key_head = place.head // sizes.shared
+    """Go over the keys from `start` to `end`; return the state, and the scores after them.
+
+    `ahead`: the scores of the first block, whose softmax then runs beside the products of the
+    next block's; or None.
+    """
+    DTYPE: tl.constexpr = state[2].dtype
     for first in tl.range(start, end, BLOCK_N):
-        row = place.first_key + first
-        keys = loaded_block(k, place.array_batch, key_head, row)
-        scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION, out_dtype=acc.dtype)
-        key = first + tl.arange(0, BLOCK_N)
-        logits, factor = logits_of(scores, terms, place, query[:, None], key[None, :], scale, EDGE)
-        p, highest, rescale = weights_of(logits, factor, highest, can_be_empty)
-        total = total * rescale + tl.sum(p, axis=1)
-        if terms.seed is not None:
-            p = tl.where(kept(terms, place, query[:, None], key[None, :], sizes.heads), p, 0.0)
-        values = loaded_block(v, place.array_batch, key_head, row)
-        p = p.to(values.dtype)
-        acc = acc * rescale[:, None]
-        acc = tl.dot(p, values, acc, input_precision=PRECISION, out_dtype=acc.dtype)
-    return highest, total, acc
+        if ahead is None:
+            scores = scores_of(operands, sizes, place, first, DTYPE, PRECISION)
+        else:
+            scores = ahead
+            ahead = scores_of(operands, sizes, place, first + BLOCK_N, DTYPE, PRECISION)
+        state = folded(
+            operands, state, scores, terms, sizes, place, query, scale, first, EDGE, PRECISION
+        )
+    return state, ahead
 
 
 @tuned(FORWARD, "IS_PLAIN")
@@ -78,8 +114,12 @@ def attention_kernel(
     BY_DESCRIPTOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AHEAD: tl.constexpr = False,
 ):
-    """Attention of `BLOCK_M` queries of a head; `IS_PLAIN`: to whole blocks of keys, all alike."""
+    """Attention of `BLOCK_M` queries of a head; `IS_PLAIN`: to whole blocks of keys, all alike.
+
+    `AHEAD`: the products of a block of queries and keys run beside the softmax of the one before.
+    """
     DTYPE: tl.constexpr = accumulator(q_ptr.dtype.element_ty)
     place = place_of(terms, sizes, tl.program_id(2), tl.program_id(1))
     first = first_query_of(terms, BLOCK_M)
@@ -94,22 +134,42 @@ def attention_kernel(
     state = (highest, tl.zeros((BLOCK_M,), DTYPE), tl.zeros((BLOCK_M, VALUE_WIDTH), DTYPE))
     scale = scale.to(DTYPE)
     bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
+    last = bounds[3]
+    ahead = None
+    if AHEAD:  # the last block, by itself: there is always one, with keys that are seen or without
+        last = bounds[0] + tl.maximum(tl.cdiv(bounds[3] - bounds[0], BLOCK_N) - 1, 0) * BLOCK_N
+        ahead = scores_of((queries, k, v), sizes, place, bounds[0], DTYPE, PRECISION)
     for part in tl.static_range(3):
         if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and not IS_PLAIN):
-            state = attend(
+            state, ahead = attend(
                 (queries, k, v),
                 state,
+                ahead,
                 terms,
                 sizes,
                 place,
                 query,
                 scale,
                 bounds[part],
-                tl.minimum(bounds[part + 1], bounds[3]),
+                tl.minimum(bounds[part + 1], last),
                 BLOCK_N,
                 part != 1,
                 PRECISION,
             )
+    if AHEAD:
+        state = folded(
+            (queries, k, v),
+            state,
+            ahead,
+            terms,
+            sizes,
+            place,
+            query,
+            scale,
+            last,
+            not IS_PLAIN,
+            PRECISION,
+        )
     highest, total, acc = state
     if terms.seed is not None:
         acc = acc / (1.0 - terms.dropout)
