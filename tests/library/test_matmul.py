@@ -19,6 +19,7 @@ from tests.library.checking import (
 )
 from tilewright import kernels
 from tilewright.kernels.matmul import blocks, operator
+from tilewright.kernels.matmul.product import Sizes
 
 GELU = torch.nn.functional.gelu
 SIZES = st.sampled_from([0, 1, 3, 33, 64, 130])
@@ -73,7 +74,7 @@ def test_vectors(device, shapes):
 
 
 def test_parts_of_the_inner_axis(device, monkeypatch):
-    monkeypatch.setattr(operator, "_LEAST_CHUNK", 64)
+    monkeypatch.setattr(blocks, "_LEAST_CHUNK", 64)
     a, b = tensor((20, 1500), device=device), tensor((1500, 30), device=device)
     bias = tensor((30,), device=device)
 
@@ -151,3 +152,37 @@ def test_on_an_emulated_gpu(monkeypatch, is_transposed):
 
     with tw.emulate("sm_90a", races=True):
         agrees(function, lambda a, b, bias: GELU(a @ b + bias), a, b, bias, factor=4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "tile"),
+    [
+        ((4096, 4096, 4096), 1, (128, 256)),
+        ((2304, 2304, 4096), 1, (128, 128)),  # 162 tiles of 128 x 256 take two turns, too
+        ((1024, 1024, 1024), 1, (64, 128)),  # as many tiles as multiprocessors
+        ((512, 512, 16384), 8, (128, 128)),
+        ((16, 8192, 8192), 4, (64, 256)),
+        ((8, 8, 8), 1, (64, 64)),
+    ],
+)
+def test_tiles_and_parts_keep_all_multiprocessors_busy(monkeypatch, sizes, parts, tile):
+    monkeypatch.setattr(blocks, "on_cpu", lambda _: False)
+    rows, columns, inner = sizes
+    a = np.empty((1, 1), np.float16)
+    chunk = blocks.chunk_for(a, 2, 1, rows, columns, inner)
+    assert tw.cdiv(inner, chunk) == parts
+    out = np.empty((1, 1), np.float16 if parts == 1 else np.float32)
+    launch = {"a_ptr": a, "out_ptr": out, "sizes": Sizes(1, *sizes, parts, chunk, parts)}
+    values = blocks._worth_a_trial(launch)[0].kwargs
+    assert (values["BLOCK_M"], values["BLOCK_N"]) == tile
+
+
+def test_parts_on_an_emulated_gpu(monkeypatch):
+    for module in (operator, blocks):
+        monkeypatch.setattr(module, "on_cpu", lambda _: False)
+    monkeypatch.setattr(blocks, "NARROW", (blocks.Blocks(64, 64, 128, 4, 3, True, 9.0),))
+    monkeypatch.setattr(blocks, "_LEAST_STEPS", 1)
+    a, b = tensor((70, 450), "bfloat16"), tensor((450, 80), "bfloat16")
+    assert tw.cdiv(450, blocks.chunk_for(a, 2, 1, 70, 80, 450)) == 8
+    with tw.emulate("sm_90a", races=True):
+        agrees(kernels.matmul, torch.matmul, a, b, factor=4)

@@ -14,15 +14,13 @@ from tilewright.kernels.arrays import (
     strides,
 )
 from tilewright.kernels.matmul.activation import activation_gradients
-from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
+from tilewright.kernels.matmul.blocks import MULTIPROCESSORS, chunk_for
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.product import Sizes, matmul_kernel, sum_parts_kernel
 from tilewright.kernels.operation import operation
 
 __all__ = ["add_parts", "itemsize_of", "matmul_operation", "oriented", "sum_dtype"]
 
-_LEAST_CHUNK = 512  # of the inner axis, that a program is worth
-_MOST_PARTS = 64
 _SUMS = {"float64": "float64", "int8": "int32"}
 
 
@@ -44,13 +42,9 @@ def oriented(x: Any) -> tuple[Any, bool]:
 
 
 def _sizes(a: Any, b: Any) -> Sizes:
-    """Share the inner axis out where there are fewer tiles than the machine runs programs."""
     batch, rows, inner = a.shape
     columns = b.shape[2]
-    programs = tw.get_num_threads() if on_cpu(a) else MULTIPROCESSORS
-    tiles = tw.cdiv(rows, 64) * tw.cdiv(columns, 128) * batch
-    parts = max(min(programs // tiles, inner // _LEAST_CHUNK, _MOST_PARTS), 1)
-    chunk = tw.cdiv(tw.cdiv(inner, parts), 256) * 256
+    chunk = chunk_for(a, itemsize_of(a), batch, rows, columns, inner)
     parts = tw.cdiv(inner, chunk)
     return Sizes(batch, rows, columns, inner, parts, chunk, batch * parts)
 
@@ -121,7 +115,10 @@ def add_parts(
     parts: Any, out: Any, sizes: Sizes, epilogue: Epilogue, scale: float, activation: str
 ) -> None:
     """Launch what adds up parts of the inner axis."""
-    sum_parts_kernel[sizes.rows, tw.cdiv(sizes.columns, 128), sizes.batch](
+    count = tw.next_power_of_2(sizes.parts)
+    # Some of the columns for each thread, so that it adds up their parts by itself.
+    block = max(min(8192 // count, 512, tw.next_power_of_2(sizes.columns)), 128)
+    sum_parts_kernel[sizes.rows, tw.cdiv(sizes.columns, block), sizes.batch](
         parts,
         out,
         sizes,
@@ -129,8 +126,8 @@ def add_parts(
         scale,
         ACTIVATION=activation,
         SCALED=scale != 1.0,
-        PARTS=tw.next_power_of_2(sizes.parts),
-        BLOCK=128,
+        PARTS=count,
+        BLOCK=block,
     )
 
 

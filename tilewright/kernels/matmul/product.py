@@ -27,7 +27,7 @@ class Sizes(NamedTuple):
 
 @tw.jit
 def place_of_tile(tile, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Return batch, row and column of a tile: down 8 tiles, then one to the right.
+    """Return batch, row and column of a tile: down 16 tiles, then one to the right.
 
     Neighbours share what they read, which stays in the cache.
     """
@@ -37,9 +37,9 @@ def place_of_tile(tile, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     if sizes.results != 1:
         batch = tile // (tiles_m * tiles_n)
         tile = tile % (tiles_m * tiles_n)
-    first_m = tile // (8 * tiles_n) * 8
-    height = tl.minimum(tiles_m - first_m, 8)
-    in_group = tile % (8 * tiles_n)
+    first_m = tile // (16 * tiles_n) * 16
+    height = tl.minimum(tiles_m - first_m, 16)
+    in_group = tile % (16 * tiles_n)
     row = first_m + in_group % height
     return batch, row * BLOCK_M, in_group // height * BLOCK_N
 
