@@ -19,11 +19,16 @@ from tests.library.checking import (
 )
 from tilewright import kernels
 from tilewright.kernels.matmul import weight_only
-from tilewright.kernels.matmul.weight_only_kernels import NF4
+from tilewright.kernels.matmul.four_bits import NF4
 
 
 def codes(packed):
-    return torch.stack([packed & 15, packed >> 4], -1).flatten(-2).long()
+    """Number 8 j + 2 t + h of 32 is in word t, in the four bits from 4 j + 16 h on."""
+    number = torch.arange(2 * packed.shape[1], device=packed.device)
+    j, t, h = number // 8 % 4, number % 8 // 2, number % 2
+    bit = 4 * j + 16 * h
+    byte = number // 32 * 16 + 4 * t + bit // 8
+    return (packed[:, byte] >> (bit % 8) & 15).long()
 
 
 def whole(packed, scales, kind, zero_points=None):
@@ -44,6 +49,15 @@ def test_quantized_weights_are_near(device, kind, group, worst):
     error = (exact - weight).abs() / scales.repeat_interleave(group, 1).clamp_min(1e-9)
     assert error.max() <= worst * (7 if kind == "int4" else 1) + 1e-3
     assert_close(kernels.dequantize_weight(packed, scales, kind), exact)
+
+
+def test_codes_from_elsewhere(device):
+    given = torch.randint(0, 16, (3, 96), dtype=torch.uint8, device=device)
+    packed = kernels.pack_weight(given)
+    assert (codes(packed) == given).all()
+    assert (kernels.pack_weight(given.cpu().numpy()) == packed.cpu().numpy()).all()
+    with pytest.raises(ValueError, match=r"`codes` are \(3, 95\) of torch\.uint8"):
+        kernels.pack_weight(given[:, 1:])
 
 
 def test_zero_points_take_what_is_not_around_zero(device):

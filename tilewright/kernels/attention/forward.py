@@ -95,6 +95,62 @@ def attend(
     return state, ahead
 
 
+@tw.jit
+def attend_all(
+    operands,
+    state,
+    terms,
+    sizes,
+    place,
+    query,
+    scale,
+    bounds,
+    BLOCK_N: tl.constexpr,
+    IS_PLAIN: tl.constexpr,
+    AHEAD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Go over the segments of keys between the bounds."""
+    DTYPE: tl.constexpr = state[2].dtype
+    last = bounds[3]
+    ahead = None
+    if AHEAD:  # the last block, by itself: there is always one, with keys that are seen or without
+        last = bounds[0] + tl.maximum(tl.cdiv(bounds[3] - bounds[0], BLOCK_N) - 1, 0) * BLOCK_N
+        ahead = scores_of(operands, sizes, place, bounds[0], DTYPE, PRECISION)
+    for part in tl.static_range(3):
+        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and not IS_PLAIN):
+            state, ahead = attend(
+                operands,
+                state,
+                ahead,
+                terms,
+                sizes,
+                place,
+                query,
+                scale,
+                bounds[part],
+                tl.minimum(bounds[part + 1], last),
+                BLOCK_N,
+                part != 1,
+                PRECISION,
+            )
+    if AHEAD:
+        state = folded(
+            operands,
+            state,
+            ahead,
+            terms,
+            sizes,
+            place,
+            query,
+            scale,
+            last,
+            not IS_PLAIN,
+            PRECISION,
+        )
+    return state
+
+
 @tuned(FORWARD, "IS_PLAIN")
 @tw.jit
 def attention_kernel(
@@ -134,43 +190,20 @@ def attention_kernel(
     state = (highest, tl.zeros((BLOCK_M,), DTYPE), tl.zeros((BLOCK_M, VALUE_WIDTH), DTYPE))
     scale = scale.to(DTYPE)
     bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
-    last = bounds[3]
-    ahead = None
-    if AHEAD:  # the last block, by itself: there is always one, with keys that are seen or without
-        last = bounds[0] + tl.maximum(tl.cdiv(bounds[3] - bounds[0], BLOCK_N) - 1, 0) * BLOCK_N
-        ahead = scores_of((queries, k, v), sizes, place, bounds[0], DTYPE, PRECISION)
-    for part in tl.static_range(3):
-        if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and not IS_PLAIN):
-            state, ahead = attend(
-                (queries, k, v),
-                state,
-                ahead,
-                terms,
-                sizes,
-                place,
-                query,
-                scale,
-                bounds[part],
-                tl.minimum(bounds[part + 1], last),
-                BLOCK_N,
-                part != 1,
-                PRECISION,
-            )
-    if AHEAD:
-        state = folded(
-            (queries, k, v),
-            state,
-            ahead,
-            terms,
-            sizes,
-            place,
-            query,
-            scale,
-            last,
-            not IS_PLAIN,
-            PRECISION,
-        )
-    highest, total, acc = state
+    highest, total, acc = attend_all(
+        (queries, k, v),
+        state,
+        terms,
+        sizes,
+        place,
+        query,
+        scale,
+        bounds,
+        BLOCK_N,
+        IS_PLAIN,
+        AHEAD,
+        PRECISION,
+    )
     if terms.seed is not None:
         acc = acc / (1.0 - terms.dropout)
     lse = highest + tl.log2(total)

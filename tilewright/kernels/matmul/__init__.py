@@ -1,6 +1,7 @@
 """Matrix products, and what is done to them before they are stored."""
 
 from tilewright.kernels.matmul.dense import linear, matmul
+from tilewright.kernels.matmul.four_bits import pack_weight
 from tilewright.kernels.matmul.grouped import grouped_mm
 from tilewright.kernels.matmul.scaled import quantize_rows, scaled_mm
 from tilewright.kernels.matmul.weight_only import (
@@ -14,6 +15,7 @@ __all__ = [
     "grouped_mm",
     "linear",
     "matmul",
+    "pack_weight",
     "quantize_rows",
     "quantize_weight",
     "quantized_linear",

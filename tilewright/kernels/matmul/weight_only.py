@@ -6,14 +6,25 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.kernels.arrays import contiguous, dtype_name, empty, is_tensor, on_cpu, torch
+from tilewright.kernels.arrays import (
+    contiguous,
+    descriptor_strides,
+    dtype_name,
+    empty,
+    for_descriptors,
+    is_tensor,
+    itemsize,
+    on_cpu,
+    strides,
+    torch,
+)
 from tilewright.kernels.checks import floating, same_kind, shaped
 from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
 from tilewright.kernels.matmul.epilogue import Epilogue
+from tilewright.kernels.matmul.four_bits import NF4
 from tilewright.kernels.matmul.operator import add_parts, matmul_operation, sum_dtype
 from tilewright.kernels.matmul.product import Sizes
 from tilewright.kernels.matmul.weight_only_kernels import (
-    NF4,
     dequantize_kernel,
     quantize_kernel,
     weight_only_kernel,
@@ -24,6 +35,7 @@ __all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
 
 KINDS = ("int4", "nf4")
 _MOST_ROWS = 64  # of an input that is multiplied by weights as they are
+_STAGES, _SHARED = 4, 220 << 10
 
 
 def quantize_weight(
@@ -43,9 +55,9 @@ def quantize_weight(
             for weights that are not around 0. By default they are symmetric.
 
     Returns:
-        (N, K / 2) of uint8, the first of two numbers in the low half of a byte; scales
-        (N, K / group) of the dtype of `weight`; with `zero_points`, (N, K / group) of uint8: the
-        codes of 0.
+        (N, K / 2) of uint8, in an order that tensor cores read: `pack_weight` gives it to codes
+        from elsewhere; scales (N, K / group) of the dtype of `weight`; with `zero_points`,
+        (N, K / group) of uint8: the codes of 0. In memory both have columns one after another.
 
     Source: Dettmers et al., "QLoRA", 2023.
 
@@ -175,8 +187,8 @@ def _allocate_quantized(
     rows, columns = weight.shape
     packed = empty((rows, columns // 2), weight, "uint8")
     groups = columns // group
-    zeros = empty((rows, groups if has_zero_points else 0), weight, "uint8")
-    return packed, empty((rows, groups), weight), zeros
+    zeros = empty((groups if has_zero_points else 0, rows), weight, "uint8")
+    return packed, empty((groups, rows), weight).swapaxes(0, 1), zeros.swapaxes(0, 1)
 
 
 @operation(
@@ -209,21 +221,27 @@ def _allocate_whole(packed: Any, scales: Any, zero_points: Any, kind: str) -> An
 def _dequantize(out: Any, packed: Any, scales: Any, zero_points: Any, kind: str) -> None:
     if 0 in out.shape:
         return
-    pairs = packed.shape[0] * packed.shape[1]
-    dequantize_kernel[(tw.cdiv(pairs, 1024),)](
-        contiguous(packed),
-        contiguous(scales),
-        _row_major(zero_points),
+    units = packed.shape[0] * packed.shape[1] // 16
+    has_zeros = zero_points is not None
+    dequantize_kernel[(tw.cdiv(units, 64),)](
+        _words(packed),
+        scales,
+        zero_points,
         _codes_for(scales, kind),
         out,
-        pairs,
+        (strides(scales), strides(zero_points) if has_zeros else None),
+        units,
+        out.shape[1],
+        KIND=kind,
         GROUP=_group_of(packed, scales),
-        BLOCK=1024,
+        UNITS=64,
     )
 
 
-def _row_major(x: Any) -> Any:
-    return None if x is None else contiguous(x)
+def _words(packed: Any) -> Any:
+    """Return packed numbers in words, aligned for descriptors."""
+    packed = for_descriptors(contiguous(packed))
+    return packed.view(torch.int32 if is_tensor(packed) else np.int32)
 
 
 def _allocate(x: Any, packed: Any, scales: Any, zero_points: Any, bias: Any, kind: str) -> Any:
@@ -257,33 +275,45 @@ def _multiply(
         )
         out[...] = product[0]
         return
-    group = _group_of(packed, scales)
-    block_rows = max(16, tw.next_power_of_2(rows))
-    tiles = tw.cdiv(columns, 64)
-    wanted = tw.get_num_threads() if on_cpu(x) else 4 * MULTIPROCESSORS
-    steps = tw.cdiv(inner, group)
-    parts = max(min(wanted // tiles, steps // 4, 16), 1)
-    chunk = tw.cdiv(steps, parts) * group
-    parts = tw.cdiv(inner, chunk)
-    sums = empty((parts, rows, columns), x, sum_dtype(x))
-    weight_only_kernel[tiles, parts](
-        contiguous(x),
-        contiguous(packed),
-        contiguous(scales),
-        _row_major(zero_points),
-        _codes_for(x, kind),
-        sums,
-        (rows, columns, inner),
-        chunk,
-        GROUP=group,
-        BLOCK_M=block_rows,
-        BLOCK_N=64,
-        BLOCK_K=min(group, 128),
-        num_warps=4,
-        num_stages=4,
-    )
+    sums, chunk = _launch_parts(x, packed, scales, zero_points, kind)
+    parts = sums.shape[0]
     sizes = Sizes(1, rows, columns, inner, parts, chunk, parts)
     add_parts(sums, out, sizes, Epilogue(bias=bias), 1.0, "")
+
+
+def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str) -> tuple[Any, int]:
+    """Return the sums of parts of the inner axis, and how long a part is."""
+    (rows, inner), columns, group = x.shape, packed.shape[0], _group_of(packed, scales)
+    is_short = itemsize(x) == 2 and not on_cpu(x)
+    block_rows, block_columns = max(16, tw.next_power_of_2(rows)), 128 if is_short else 64
+    depth = min(group, 128)
+    tiles, steps = tw.cdiv(columns, block_columns), inner // depth
+    staged = _STAGES * depth * (block_columns // 2 + block_rows * itemsize(x))
+    together = max(min(_SHARED // staged, 4), 1)  # programs on a multiprocessor
+    wanted = tw.get_num_threads() if on_cpu(x) else together * MULTIPROCESSORS
+    chunk = tw.cdiv(steps, max(min(wanted // tiles, steps // 4, 16), 1))
+    parts = tw.cdiv(steps, chunk)
+    arrays = [
+        *(for_descriptors(x), _words(packed), for_descriptors(scales.swapaxes(0, 1))),
+        None if zero_points is None else for_descriptors(zero_points.swapaxes(0, 1)),
+    ]
+    sums = empty((parts, rows, columns), x, sum_dtype(x))
+    weight_only_kernel[tiles, parts](
+        *arrays,
+        _codes_for(x, kind),
+        sums,
+        tuple(None if y is None else descriptor_strides(y)[0] for y in arrays),
+        (rows, columns, inner),
+        chunk,
+        KIND="nf4 by prmt" if kind == "nf4" and is_short else kind,
+        GROUP=group,
+        BLOCK_M=block_rows,
+        BLOCK_N=block_columns,
+        BLOCK_K=depth,
+        num_warps=4,
+        num_stages=_STAGES,
+    )
+    return sums, chunk * depth
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -1,29 +1,21 @@
 """The kernels for weights of four bits."""
 
-import itertools
-
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.kernels.matmul.four_bits import BORDERS, numbers_of_words, packed_codes
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["NF4", "dequantize_kernel", "quantize_kernel", "weight_only_kernel"]
-
-# Quantiles of the normal distribution between -1 and 1, with 0 among them: Dettmers et al., 2023.
-NF4 = (
-    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
-    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
-    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
-    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
-)
-BORDERS = tl.constexpr(tuple((a + b) / 2 for a, b in itertools.pairwise(NF4)))
+__all__ = ["dequantize_kernel", "quantize_kernel", "weight_only_kernel"]
 
 
 @tw.jit
 def quantize_kernel(
     weight_ptr, packed_ptr, scale_ptr, zero_ptr, KIND: tl.constexpr, GROUP: tl.constexpr
 ):
-    """A group of numbers, its scale, and its zero point if there is one."""
-    group = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    """A group of numbers, its scale, and its zero point if there is one; these (groups, rows)."""
+    row, number = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    group = row * tl.num_programs(1) + number
+    at_scale = number * tl.num_programs(0) + row
     x = tl.load(weight_ptr + group * GROUP + tl.arange(0, GROUP)).to(tl.float32)
     if zero_ptr is not None:
         lowest = tl.minimum(tl.min(x, axis=0), 0.0)  # so that 0 has a code
@@ -32,7 +24,7 @@ def quantize_kernel(
         highest = tl.max(tl.abs(x), axis=0)
         scale = highest / 7.0 if KIND == "int4" else highest
     scale = scale.to(scale_ptr.dtype.element_ty)
-    tl.store(scale_ptr + group, scale)
+    tl.store(scale_ptr + at_scale, scale)
     scale = scale.to(tl.float32)
     divisor = tl.where(scale == 0.0, 1.0, scale)
     x = x / divisor
@@ -40,98 +32,96 @@ def quantize_kernel(
         zero = 8.0
         if zero_ptr is not None:
             zero = tl.clamp(tl.floor(0.5 - lowest / divisor), 0.0, 15.0)
-            tl.store(zero_ptr + group, zero.to(tl.uint8))
+            tl.store(zero_ptr + at_scale, zero.to(tl.uint8))
         code = tl.clamp(tl.floor(x + 0.5) + zero, 0.0, 15.0).to(tl.int32)
     else:
         code = tl.zeros((GROUP,), tl.int32)
         for number in tl.static_range(15):
             code += (x > BORDERS[number]).to(tl.int32)
-    low, high = tl.split(tl.reshape(code, (GROUP // 2, 2)))
     at = group * (GROUP // 2) + tl.arange(0, GROUP // 2)
-    tl.store(packed_ptr + at, (low | (high << 4)).to(tl.uint8))
-
-
-@tw.jit
-def numbers_of(packed, codes_ptr, zero, dtype: tl.constexpr):
-    """Return the numbers of the bytes along the last axis, without their scales.
-
-    `zero` is what is subtracted from whole numbers: their differences are exact in every dtype.
-    """
-    low, high = packed & 0xF, packed >> 4
-    if codes_ptr is None:
-        return tl.interleave(low.to(tl.int8) - zero, high.to(tl.int8) - zero).to(dtype)
-    else:  # noqa: RET505 - both are compiled
-        low, high = tl.load(codes_ptr + low.to(tl.int32)), tl.load(codes_ptr + high.to(tl.int32))
-        return tl.interleave(low.to(dtype), high.to(dtype))
+    tl.store(packed_ptr + at, packed_codes(code))
 
 
 @tw.jit
 def dequantize_kernel(
-    packed_ptr,
+    words_ptr,
     scale_ptr,
     zero_ptr,
     codes_ptr,
     out_ptr,
-    pairs,
+    strides,
+    units,
+    inner,
+    KIND: tl.constexpr,
     GROUP: tl.constexpr,
-    BLOCK: tl.constexpr,
+    UNITS: tl.constexpr,
 ):
-    """The numbers of `BLOCK` bytes."""
-    first = tl.program_id(0).to(tl.int64) * BLOCK
-    pair = first + tl.arange(0, BLOCK)
-    packed = tl.load(packed_ptr + pair, mask=pair < pairs, other=0)
-    zero = 8
+    """The numbers of so many units of four words; `strides` of scales, then of zero points."""
+    unit = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)
+    is_unit = unit < units
+    at = unit[:, None] * 4 + tl.arange(0, 4)[None, :]
+    words = tl.load(words_ptr + at, mask=is_unit[:, None], other=0)
+    row, group = unit * 32 // inner, unit * 32 % inner // GROUP
+    at_scale = row * strides[0][0] + group * strides[0][1]
+    scale = tl.load(scale_ptr + at_scale, mask=is_unit, other=0.0).to(tl.float32)
+    x = numbers_of_words(words, codes_ptr, KIND, tl.float32)
     if zero_ptr is not None:
-        zero = tl.load(zero_ptr + 2 * pair // GROUP, mask=pair < pairs, other=0).to(tl.int8)
-    at = 2 * first + tl.arange(0, 2 * BLOCK)
-    mask = at < 2 * pairs
-    scale = tl.load(scale_ptr + at // GROUP, mask=mask, other=0.0).to(tl.float32)
-    x = numbers_of(packed, codes_ptr, zero, tl.float32) * scale
-    tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=mask)
+        at_zero = row * strides[1][0] + group * strides[1][1]
+        zero = tl.load(zero_ptr + at_zero, mask=is_unit, other=0)
+        x -= zero.to(tl.float32)[:, None] - 8.0
+    x = (x * scale[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + unit[:, None] * 32 + tl.arange(0, 32)[None, :], x, mask=is_unit[:, None])
 
 
 @tw.jit
 def weight_only_kernel(
     x_ptr,
-    packed_ptr,
+    words_ptr,
     scale_ptr,
     zero_ptr,
     codes_ptr,
     sums_ptr,
+    strides,
     sizes,
     chunk,
+    KIND: tl.constexpr,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Sums of a part of the inner axis; `sums` is (parts, rows, columns).
+    """Sums of `chunk` steps along the inner axis; `sums` is (parts, rows, columns).
 
     The weights are the left operand, so that few rows of x are few columns there. Their scales are
-    applied to sums of a group, which takes fewer products than to the weights.
+    applied to sums of a group, which takes fewer products than to the weights. Scales and zero
+    points are (groups, columns).
     """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     rows, columns, inner = sizes
-    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.arange(0, BLOCK_M)
-    # Those that there are not read others: only the store needs a mask for them.
-    near_column = tl.minimum(column, columns - 1).to(tl.int64)
-    near_row = tl.minimum(row, rows - 1)
-    x_ptrs = x_ptr + near_row[None, :] * inner + tl.arange(0, BLOCK_K)[:, None]
-    pairs = tl.arange(0, BLOCK_K // 2)
-    packed_ptrs = packed_ptr + near_column[:, None] * (inner // 2) + pairs[None, :]
-    groups = near_column * (inner // GROUP)
+    groups = inner // GROUP
+    x = tl.make_tensor_descriptor(x_ptr, [rows, inner], [strides[0], 1], [BLOCK_M, BLOCK_K])
+    words = tl.make_tensor_descriptor(
+        words_ptr, [columns, inner // 8], [strides[1], 1], [BLOCK_N, BLOCK_K // 8]
+    )
+    scales = tl.make_tensor_descriptor(scale_ptr, [groups, columns], [strides[2], 1], [1, BLOCK_N])
+    if zero_ptr is not None:
+        zeros = tl.make_tensor_descriptor(
+            zero_ptr, [groups, columns], [strides[3], 1], [1, BLOCK_N]
+        )
+    first_column = tl.program_id(0) * BLOCK_N
     acc = tl.zeros((BLOCK_N, BLOCK_M), DTYPE)
     start = tl.program_id(1) * chunk
-    for first in range(start, tl.minimum(start + chunk, inner), BLOCK_K):
-        packed = tl.load(packed_ptrs + first // 2)
-        x = tl.load(x_ptrs + first)
-        scale = tl.load(scale_ptr + groups + first // GROUP).to(DTYPE)
-        zero = 8
-        if zero_ptr is not None:
-            zero = tl.load(zero_ptr + groups + first // GROUP).to(tl.int8)[:, None]
-        weight = numbers_of(packed, codes_ptr, zero, x.dtype)
-        acc += tl.dot(weight, x, input_precision="ieee", out_dtype=DTYPE) * scale[:, None]
+    for step in range(start, tl.minimum(start + chunk, inner // BLOCK_K)):
+        packed = words.load([first_column, step * (BLOCK_K // 8)])
+        left = x.load([0, step * BLOCK_K])
+        group = step // (GROUP // BLOCK_K)
+        scale = tl.reshape(scales.load([group, first_column]), (BLOCK_N,)).to(DTYPE)
+        weight = numbers_of_words(packed, codes_ptr, KIND, left.dtype)
+        if zero_ptr is not None:  # differences of whole numbers are exact in every dtype
+            zero = tl.reshape(zeros.load([group, first_column]), (BLOCK_N,)).to(left.dtype) - 8.0
+            weight -= zero.to(left.dtype)[:, None]
+        product = tl.dot(weight, tl.trans(left), input_precision="ieee", out_dtype=DTYPE)
+        acc += product * scale[:, None]
+    row, column = tl.arange(0, BLOCK_M), first_column + tl.arange(0, BLOCK_N)
     at = (tl.program_id(1) * rows + row[None, :]) * columns + column[:, None]
-    mask = (row < rows)[None, :] & (column < columns)[:, None]
-    tl.store(sums_ptr + at, acc, mask=mask)
+    tl.store(sums_ptr + at, acc, mask=(row < rows)[None, :] & (column < columns)[:, None])
