@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from typing import NamedTuple
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "CPU_BY_FEATURES",
     "NVIDIA_CAPABILITIES",
     "NVIDIA_TARGETS",
+    "GPUTarget",
     "Host",
     "NvidiaTarget",
     "nvidia_target",
@@ -161,3 +163,25 @@ def nvidia_target(major: int, minor: int) -> NvidiaTarget | None:
         )
     ]
     return max(fitting, key=lambda target: target.compute_capability, default=None)
+
+
+class GPUTarget(NamedTuple):
+    """A kind of machine, as Triton writes it down: `backend` is `"cuda"` or `"cpu"`.
+
+    `arch` is a compute capability (90: 9.0), or a CPU (`"x86_64"`).
+
+    >>> GPUTarget("cuda", 90, 32).backend
+    'cuda'
+    """
+
+    backend: str
+    arch: int | str
+    warp_size: int
+
+    @classmethod
+    def of(cls, target: NvidiaTarget | None) -> GPUTarget:
+        """Return an architecture written down; None stands for this machine's CPU."""
+        if target is None:
+            return cls("cpu", platform.machine(), 1)
+        major, minor = target.compute_capability
+        return cls("cuda", 10 * major + minor, target.warp_size)

@@ -36,7 +36,7 @@ from tilewright.tools.tensor_descriptor import TensorDescriptor
 __all__ = ["Difference", "Launch", "load_module", "make_array"]
 
 # Kinds of whole numbers: the smallest, and one more than the largest.
-_WHOLE = {"whole": (-8, 9), "small": (0, 4), "digits": (-2, 3)}
+_WHOLE = {"whole": (-8, 9), "small": (0, 4), "digits": (-2, 3), "exponents": (126, 129)}
 _NUMBER_OF_MODULES = itertools.count()
 
 
@@ -53,7 +53,7 @@ def make_array(name: str, dtype: DType, size: int, data: str) -> np.ndarray:
         return np.zeros(size, dtype.numpy)
     if data in _WHOLE:
         low, high = _WHOLE[data]
-        low = 0 if dtype.is_int() and not dtype.is_int_signed() else low
+        low = max(low, 0) if dtype.is_int() and not dtype.is_int_signed() else low
         return rng.integers(low, high, size).astype(dtype.numpy)
     if not dtype.is_floating():
         low, high = dtype.integer_range

@@ -23,6 +23,8 @@ LOOPS = [
 ]  # fmt: skip
 OPERANDS = ["fp16", "fp16", "bf16", "bf16", "fp32", "fp8e4nv", "fp8e5", "i8", "fp64"]
 SUMS = {"i8": "i32", "fp64": "fp64"}
+# Formats of numbers with scales, and the types of the arrays that hold them.
+SCALED = {"e4m3": "fp8e4nv", "e5m2": "fp8e5", "bf16": "bf16", "fp16": "fp16"}
 # With "digits" as data no element is larger, and none grows by what `_changed` writes.
 LARGEST = 2.0
 
@@ -41,6 +43,9 @@ class Products(Windows):
     def product_loop(self) -> None:
         """A sum of products over blocks, perhaps of a product's result, and what follows it."""
         rng = self.rng
+        if self.chance(0.12):
+            self._scaled_loop(rng.choice([16, 32, 64, 128]), rng.choice([8, 16, 64]))
+            return
         dtype = rng.choice(OPERANDS)
         m, n, k = (rng.choice(sizes) for sizes in self._product_sizes(dtype))
         trips = rng.choice([0, 1, 2, 3, 4, 5])
@@ -156,6 +161,58 @@ class Products(Windows):
             self.write(f"{total} += tl.dot({a}, {b}{precision})")
         if self.chance(0.15):
             self.write(f"{total} = tl.maximum({total}, 0)")
+
+    def _scaled_loop(self, m: int, n: int) -> None:
+        """A sum of products of numbers that share scales; all are exact."""
+        k, trips = self.rng.choice([32, 64, 128]), self.rng.randint(0, 3)
+        total, index = self.new_name("acc"), self.new_name("i")
+        self.write(f"{total} = tl.zeros(({m}, {n}), tl.float32)")
+        sides = [self._scaled_side(rows, k, max(trips, 1)) for rows in (m, n)]
+        self._write_loop(index, trips)
+        self.indent += 1
+        texts = []
+        for (load, scale, kind), rows in zip(sides, (m, n), strict=True):
+            number = self.new_name("t")
+            self.write(f"{number} = {load(index)}")
+            scaled = "None"
+            if scale is not None:
+                scaled = self.new_name("t")
+                text = self.block_of(scale, (rows, k // 32), "0", f"{index} * {k // 32}")
+                self.write(f"{scaled} = {text}")
+            texts.append((number, scaled, kind))
+        (a, a_scale, a_kind), (b, b_scale, b_kind) = texts
+        left, right = f"{a}, {a_scale}, '{a_kind}'", f"tl.trans({b}), {b_scale}, '{b_kind}'"
+        if self.chance(0.7):
+            self.write(f"{total} = tl.dot_scaled({left}, {right}, {total})")
+        else:
+            self.write(f"{total} += tl.dot_scaled({left}, {right})")
+        self.indent -= 1
+        tile = self.name(Tile(total, stand_in(DTYPES["fp32"], (m, n))), total)
+        if self.chance(0.5):
+            stored = Tile(f"({total}).to(tl.bfloat16)", stand_in(DTYPES["bf16"], (m, n)))
+            self._store_into(stored, m, n, "store")
+        self._output(tile)
+
+    def _scaled_side(
+        self, rows: int, k: int, trips: int
+    ) -> tuple[Callable[[str], str], Matrix | None, str]:
+        """How a loop loads the numbers of one operand, its scales, and the format."""
+        kind = self.rng.choice(["e2m1", "e2m1", *SCALED])
+        dtype = SCALED.get(kind, "u8")
+        columns = k // 2 if kind == "e2m1" else k
+        numbers = self.matrix(
+            dtype, rows, columns * trips, "random" if kind == "e2m1" else "digits"
+        )
+        if self.chance(0.5):
+            self.describe(numbers, (rows, columns))
+        scale = None
+        if self.chance(0.8):
+            scale = self.matrix("u8", rows, k // 32 * trips, "exponents")
+
+        def load(index: str) -> str:
+            return self.block_of(numbers, (rows, columns), "0", f"{index} * {columns}")
+
+        return load, scale, kind
 
     def _chain(self, dtype: str, m: int, n: int, k: int, trips: int) -> None:
         """A product, something computed of its elements, and the product of that: as attention."""

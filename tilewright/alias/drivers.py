@@ -11,7 +11,6 @@ import os
 from typing import Any, NamedTuple
 
 from tilewright import env
-from tilewright.codegen.host import architecture
 from tilewright.compiler import GPUTarget
 from tilewright.errors import LaunchError
 from tilewright.language import target_info
@@ -86,8 +85,7 @@ class CpuDriver:
     @classmethod
     def get_current_target(cls) -> GPUTarget:
         """Return the host's architecture, or that of `gpu`."""
-        gpu = cls.gpu()
-        return GPUTarget("cpu", architecture(), 1) if gpu is None else GPUTarget.of(gpu)
+        return GPUTarget.of(cls.gpu())
 
     @staticmethod
     def get_current_device() -> int:

@@ -6,6 +6,6 @@ arguments yet, and the result can be handed to another process.
 
 from tilewright.compiler.kernel import CompiledSource, compile
 from tilewright.compiler.source import ASTSource
-from tilewright.runtime.written_target import GPUTarget
+from tilewright.target import GPUTarget
 
 __all__ = ["ASTSource", "CompiledSource", "GPUTarget", "compile"]

@@ -10,7 +10,8 @@ from tilewright.codegen.gpu.options import GpuOptions
 from tilewright.ir.types import DTYPES
 from tilewright.runtime.fingerprint import build_fingerprint, gpu_build_fingerprint
 from tilewright.runtime.options import DEFAULTS
-from tilewright.runtime.written_target import GPUTarget
+from tilewright.runtime.written_target import with_options
+from tilewright.target import GPUTarget
 
 __all__ = ["Backend", "make_backend"]
 
@@ -22,7 +23,7 @@ class Backend(NamedTuple):
 
     def hash(self) -> str:
         """Return a text that differs where the same kernel may compile to something else."""
-        target = self.target.with_options(GpuOptions())
+        target = with_options(self.target, GpuOptions())
         if target is None:
             return build_fingerprint()
         return f"{gpu_build_fingerprint()};{target.fingerprint}"

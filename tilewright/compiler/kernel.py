@@ -19,7 +19,8 @@ from tilewright.runtime.metadata import make_metadata, packed
 from tilewright.runtime.options import check_options
 from tilewright.runtime.request import Request
 from tilewright.runtime.stages import Stages, gpu_stages, tile_stages
-from tilewright.runtime.written_target import GPUTarget
+from tilewright.runtime.written_target import with_options
+from tilewright.target import GPUTarget
 
 if TYPE_CHECKING:
     from tilewright.runtime import build, gpu_build
@@ -176,5 +177,5 @@ def _request(src: ASTSource, target: GPUTarget, options: Options) -> Request:
         debug=debug,
         checks_overflow=debug and bool(options.get("sanitize_overflow", True)),
         version=str(getattr(src.fn, "version", None)),
-        target=target.with_options(GpuOptions.among(options)),
+        target=with_options(target, GpuOptions.among(options)),
     )

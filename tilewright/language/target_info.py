@@ -6,26 +6,16 @@ has not chosen: the emulated GPU of the moment, else the first GPU, else the CPU
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
-from typing import NamedTuple
 
 from tilewright.frontend.builtin import builtin
 from tilewright.frontend.context import compiled_for, is_inside
-from tilewright.target import NvidiaTarget
+from tilewright.target import GPUTarget, NvidiaTarget
 
 __all__ = [
-    "Target", "answer_hosts", "cuda_capability_geq", "current_target", "is_cuda", "is_hip",
+    "answer_hosts", "cuda_capability_geq", "current_target", "is_cuda", "is_hip",
     "is_hip_cdna3", "is_hip_cdna4", "is_hip_gfx1250",
 ]  # fmt: skip
-
-
-class Target(NamedTuple):
-    """A GPU, whose `arch` is its compute capability (90 for 9.0), or a CPU (`"x86_64"`)."""
-
-    backend: str
-    arch: int | str
-    warp_size: int
 
 
 _hosts_ask: list[Callable[[], NvidiaTarget | None]] = []
@@ -43,17 +33,13 @@ def _gpu() -> NvidiaTarget | None:
 
 
 @builtin
-def current_target() -> Target:
+def current_target() -> GPUTarget:
     """Return what the kernel is compiled for: its `backend` is `"cuda"` or `"cpu"`.
 
     >>> tl.target_info.current_target().backend
     'cpu'
     """
-    target = _gpu()
-    if target is None:
-        return Target("cpu", platform.machine(), 1)
-    major, minor = target.compute_capability
-    return Target("cuda", 10 * major + minor, target.warp_size)
+    return GPUTarget.of(_gpu())
 
 
 @builtin

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tilewright.codegen.host import architecture
 from tilewright.runtime.cache import Entry, entry_files
 from tilewright.runtime.hooks import CompileTimes, hooks
 from tilewright.runtime.kernel_source import KernelSource
 from tilewright.runtime.metadata import make_metadata
 from tilewright.runtime.request import Request
-from tilewright.runtime.written_target import GPUTarget
+from tilewright.target import GPUTarget
 
 __all__ = ["tell_listener"]
 
@@ -30,9 +29,7 @@ def tell_listener(asked: Request, entry: Entry, seconds: float, *, cache_hit: bo
         options,
         hash=asked.hash,
         name=entry.header["symbol"],
-        target=GPUTarget("cpu", architecture(), 1)
-        if of_gpu is None
-        else GPUTarget.of(of_gpu.architecture),
+        target=GPUTarget.of(of_gpu and of_gpu.architecture),
         shared=entry.header.get("shared_bytes", 0),
     )
     listener(

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.host import architecture
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.host import host
 from tilewright.runtime.launchable import LaunchableKernel
 from tilewright.runtime.machine_code import MachineCode
 from tilewright.runtime.stages import Stages, tile_stages
-from tilewright.runtime.written_target import GPUTarget
+from tilewright.target import GPUTarget
 
 if TYPE_CHECKING:
     from tilewright.codegen import llvm
@@ -55,7 +54,7 @@ class CompiledKernel(LaunchableKernel):
 
     @property
     def facts(self) -> dict[str, Any]:
-        target = GPUTarget("cpu", architecture(), 1)
+        target = GPUTarget.of(None)
         return {"target": target, "shared": 0, "scratch_bytes": self.code.scratch_bytes}
 
     @property

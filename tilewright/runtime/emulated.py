@@ -27,8 +27,7 @@ from tilewright.runtime.launchable import LaunchableKernel
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.remembered import forget_launchers
 from tilewright.runtime.stages import gpu_stages
-from tilewright.runtime.written_target import GPUTarget
-from tilewright.target import NVIDIA_TARGETS, NvidiaTarget
+from tilewright.target import NVIDIA_TARGETS, GPUTarget, NvidiaTarget
 
 if TYPE_CHECKING:
     from tilewright import emulator

@@ -10,7 +10,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.gpu_code import GpuCode
 from tilewright.runtime.launchable import LaunchableKernel
 from tilewright.runtime.stages import gpu_stages
-from tilewright.runtime.written_target import GPUTarget
+from tilewright.target import GPUTarget
 
 if TYPE_CHECKING:
     from tilewright.runtime import gpu_build

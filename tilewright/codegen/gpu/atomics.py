@@ -17,7 +17,6 @@ from tilewright.codegen.gpu.shared import SHARED, Span
 from tilewright.codegen.gpu.words import (
     from_words,
     load_words,
-    moved_bits,
     to_words,
     word_size,
 )
@@ -167,7 +166,7 @@ class Atomics:
     ) -> str:
         kind = op.type.element
         texts = update.operands
-        bits = min(32, moved_bits(kind) * len(texts[0])) if moved_bits(kind) < 64 else 64
+        bits = min(32, 8 * kind.itemsize * len(texts[0])) if kind.itemsize < 8 else 64
         words = [to_words(self.code, operand, kind, bits) for operand in texts]
         address = global_address(self.puller, update.address)
         flag = update.flag_text
@@ -245,7 +244,7 @@ class Atomics:
     ) -> dict[int, Element]:
         """Return what was there before for all threads, through shared memory."""
         kind, shared = op.type.element, self.puller.shared
-        item = moved_bits(kind) // 8
+        item = kind.itemsize
         area = shared.reserve(item << layout.output_bits)
         word = word_size(8 * item)
         for register, element in old.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.shared_area import LazyRegisters, SharedArea, Writer
-from tilewright.codegen.gpu.words import WORD_BITS, from_words, moved_bits, moved_type, to_words
+from tilewright.codegen.gpu.words import WORD_BITS, from_words, moved_type, to_words
 from tilewright.ir.types import DTYPES, ElementType
 from tilewright.layout import Exchange, LinearLayout, Rename, Shuffles, plan_conversion
 from tilewright.layout.access import Access, Move
@@ -23,7 +23,7 @@ def convert(
     target: LinearLayout,
 ) -> list[Element]:
     """Return the elements of all registers of `target`."""
-    bits = moved_bits(element)
+    bits = 8 * element.itemsize
     plan = _plan(writer, element, source, target)
     if isinstance(plan, Rename):
         return [elements[register] for register in plan.registers]
@@ -42,7 +42,7 @@ def _plan(
     return plan_conversion(
         source,
         target,
-        moved_bits(element),
+        8 * element.itemsize,
         scratch_bytes=writer.machine.scratch_limit,
         stmatrix=writer.machine.has_matrix_stores,
         ldmatrix=writer.machine.has_matrix_loads,
@@ -50,7 +50,7 @@ def _plan(
 
 
 def _raw(writer: Writer, elements: Sequence[Element], element: ElementType) -> list[str]:
-    bits = moved_bits(element)
+    bits = 8 * element.itemsize
     return [to_words(writer.code, [e.text], element, bits)[0] for e in elements]
 
 

@@ -17,7 +17,6 @@ from tilewright.codegen.gpu.tile_table import TileTable
 from tilewright.codegen.gpu.words import (
     from_words,
     load_words,
-    moved_bits,
     store_words,
     to_words,
     word_size,
@@ -129,7 +128,7 @@ class GlobalMemory:
         if mask is None and not hint:
             flags = "volatile " if op.volatile else ""
             return load_words(code, address, element, count, _GLOBAL, flags)
-        total = count * moved_bits(element)
+        total = count * 8 * element.itemsize
         word = word_size(total)
         texts = [e.text for e in others] or [constant_text(0, element)] * count
         instead = to_words(code, texts, element, word)
@@ -141,7 +140,7 @@ class GlobalMemory:
         self, op: ops.Store, texts: list[str], address: str, mask: Element | None
     ) -> None:
         element, hint = op.value.type.element, _hint(op)
-        word = word_size(len(texts) * moved_bits(element))
+        word = word_size(len(texts) * 8 * element.itemsize)
         words = to_words(self.code, texts, element, word)
         if mask is None and not hint:
             store_words(self.code, address, word, words, _GLOBAL)
@@ -172,7 +171,7 @@ class GlobalMemory:
         puller.shared.before_access(op.pointer, writes=False)
         address = global_address(puller, puller.scalar(op.pointer))
         mask = None if op.mask is None else puller.scalar(op.mask).text
-        size = moved_bits(op.type.element) // 8
+        size = op.type.element.itemsize
         self.machine.copy_by_one(to, address, size, mask, puller.is_first_thread().text)
 
     def _agreed(self, op: ops.Load, own: Element) -> Element:

@@ -18,7 +18,7 @@ from tilewright import ops
 from tilewright.codegen.gpu.placement import Placement, is_apart, written_by
 from tilewright.codegen.gpu.shared_tile import TileMemory, block_memory, memory_of
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.gpu.words import WORD_BITS, moved_bits
+from tilewright.codegen.gpu.words import WORD_BITS
 from tilewright.codegen.uses import Uses, defining_op
 from tilewright.ir.core import Effect, Op, Param, Value
 from tilewright.layout import distinct_registers
@@ -211,7 +211,7 @@ def _held(
         if isinstance(load, ops.DescriptorLoad) or not load.shape or load.volatile:
             continue
         registers = len(distinct_registers(placement.of_access(load)))
-        words += registers * max(1, moved_bits(load.type.element) // WORD_BITS)
+        words += registers * max(1, 8 * load.type.element.itemsize // WORD_BITS)
         if padded(load.shape) == load.shape and words <= _MOST_HELD_WORDS:
             found.append(load)
     return found
@@ -231,7 +231,7 @@ def _scalars(
 
 
 def _is_copied_scalar(load: ops.Load) -> bool:
-    size = moved_bits(load.type.element) // 8
+    size = load.type.element.itemsize
     return size in _SCALAR_BYTES and not load.volatile and _is_zero_elsewhere(load)
 
 
@@ -309,7 +309,7 @@ def _deferred(
 def _words_of_two(dot: ops.Dot, placement: Placement) -> int:
     """The registers of the result, and of the left operands of two iterations."""
     plan = placement.product(dot)
-    bits = moved_bits(dot.a.type.element)
+    bits = 8 * dot.a.type.element.itemsize
     words = plan.a.input_size("register") * bits // WORD_BITS
     return plan.accumulator.input_size("register") + 2 * words
 
@@ -331,4 +331,4 @@ def copied_memory(load: CopiedLoad, placement: Placement) -> TileMemory:
     """Return how a load's tile lies in shared memory."""
     if isinstance(load, ops.DescriptorLoad):
         return block_memory(load)
-    return memory_of(load.shape, placement.order_of_access(load), moved_bits(load.type.element))
+    return memory_of(load.shape, placement.order_of_access(load), 8 * load.type.element.itemsize)

@@ -33,7 +33,7 @@ from tilewright.codegen.gpu.threads import (
     thread_columns,
 )
 from tilewright.codegen.gpu.views import cut, operand_layout, padded, split_layout, without
-from tilewright.codegen.gpu.words import from_words, moved_bits
+from tilewright.codegen.gpu.words import from_words
 from tilewright.codegen.uses import Uses
 from tilewright.codegen.wider import extended
 from tilewright.errors import InternalError, Location
@@ -258,15 +258,13 @@ class Puller:
 
     def _narrowed(self, value: Value, layout: LinearLayout) -> Resident | None:
         """Return a tile that is narrowed before it is moved: half as many bytes move then."""
-        if not isinstance(value, ops.Cast) or moved_bits(value.to) >= moved_bits(
-            value.x.type.element
-        ):
+        if not isinstance(value, ops.Cast) or value.to.itemsize >= value.x.type.element.itemsize:
             return None
         for leaf in self._ends_of(value):
             source = self.residents.get(leaf)
             if source is None:
                 continue
-            plan = plan_conversion(source.layout, layout, moved_bits(leaf.type.element))
+            plan = plan_conversion(source.layout, layout, 8 * leaf.type.element.itemsize)
             if isinstance(plan, Rename):
                 return None
             return Resident(source.layout, self.pull_all(value, source.layout))

@@ -7,6 +7,7 @@ where the first of them stands: their warps meet once for all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tilewright import ops
 from tilewright.codegen.code import Element, constant_text, llvm_type
@@ -115,6 +116,7 @@ class _Reduction:
         self.puller, self.op, self.layout = puller, op, layout
         self.code = puller.code
         self.slice = slice_of(layout, op.axis)
+        self._along = partial(register_offset, layout, op.axis)
         self.neutral = identity(op.combine)
         self.products = self._products()
         steps = sorted(reduction_steps(layout, op.axis), key=self._distance)
@@ -199,9 +201,6 @@ class _Reduction:
             whole = self.puller.apply(products, [x, y, whole or nothing])
         assert whole is not None
         return whole
-
-    def _along(self, register: int) -> int:
-        return register_offset(self.layout, self.op.axis, register)
 
     def _inputs(self, register: int) -> Parts:
         """The elements to reduce; what lies beyond the end of the tile changes nothing."""

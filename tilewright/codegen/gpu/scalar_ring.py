@@ -14,7 +14,7 @@ from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.memory import GlobalMemory
 from tilewright.codegen.gpu.shared import SHARED, Span
-from tilewright.codegen.gpu.words import load_words, moved_bits
+from tilewright.codegen.gpu.words import load_words
 
 __all__ = ["ScalarRing"]
 
@@ -82,4 +82,4 @@ class ScalarRing:
 
 
 def _size_bytes(load: ops.Load) -> int:
-    return moved_bits(load.type.element) // 8
+    return load.type.element.itemsize

@@ -8,6 +8,8 @@ in the order of the scan: a reverse one runs from the end.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright import ops
 from tilewright.codegen.code import Element, llvm_type
 from tilewright.codegen.gpu.placement import Placement
@@ -34,6 +36,7 @@ class _Scan:
     def __init__(self, puller: Puller, placement: Placement, op: ops.Scan) -> None:
         self.puller, self.op, self.code = puller, op, puller.code
         self.layout = placement.home(op.results[0])
+        self._along = partial(register_offset, self.layout, op.axis)
         self.kinds = [value.type.element for value in op.inputs]
         # A reverse scan begins beyond the end of a padded tile: a flag says what is inside.
         self.is_flagged = op.reverse and padded(op.inputs[0].shape) != op.inputs[0].shape
@@ -73,9 +76,6 @@ class _Scan:
         slice_ = slice_of(self.layout, self.op.axis)
         order = [slice_.packed(r) for r in range(slice_.input_size("register"))]
         return [sorted(lines[line], key=self._along, reverse=self.op.reverse) for line in order]
-
-    def _along(self, register: int) -> int:
-        return register_offset(self.layout, self.op.axis, register)
 
     def _run(self, registers: list[int]) -> list[Parts]:
         run = [self._inputs(registers[0])]

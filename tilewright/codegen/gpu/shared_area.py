@@ -14,7 +14,6 @@ from tilewright.codegen.gpu.words import (
     WORD_BITS,
     from_words,
     load_words,
-    moved_bits,
     store_words,
     to_words,
     word_size,
@@ -109,7 +108,7 @@ class LazyRegisters:
         register = self.copies[register]
         if register not in self._loaded:
             move, code = self._moves[register], self.area.code
-            bits = moved_bits(self.element)
+            bits = 8 * self.element.itemsize
             for number, text in zip(move.registers, self.area.load(self.access, move), strict=True):
                 (held,) = from_words(code, [text], self.element, bits, 1)
                 self._loaded[number] = Element(held, 1, code.level)

@@ -15,7 +15,6 @@ from tilewright.codegen.gpu.shared import SHARED, Shared, Span
 from tilewright.codegen.gpu.threads import Threads
 from tilewright.codegen.gpu.words import (
     load_words,
-    moved_bits,
     store_words,
     to_words,
     word_size,
@@ -63,7 +62,7 @@ class TileTable:
 
     def __init__(self, tiles: Tiles, element: ElementType, count: int) -> None:
         self.tiles, self.code, self.element = tiles, tiles.code, element
-        self.item = moved_bits(element) // 8
+        self.item = element.itemsize
         self.span: Span = tiles.shared.reserve(self.item * count)
 
     def __enter__(self) -> Self:

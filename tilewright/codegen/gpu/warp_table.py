@@ -12,7 +12,6 @@ from tilewright.codegen.gpu.words import (
     WORD_BITS,
     from_words,
     load_words,
-    moved_bits,
     store_words,
     to_words,
     word_size,
@@ -35,7 +34,7 @@ def from_lane(puller: Puller, element: Element, kind: ElementType, mask: int) ->
 
 def parts_at_once(kind: ElementType) -> int:
     """Return how many elements one instruction reads."""
-    return _VECTOR_BYTES * 8 // moved_bits(kind)
+    return _VECTOR_BYTES // kind.itemsize
 
 
 class WarpTable:
@@ -70,7 +69,7 @@ class WarpTable:
         with ExitStack() as stack:
             areas = []
             for kind in self.kinds:
-                size = self.parts * moved_bits(kind) // 8 << self.lines.output_bits
+                size = self.parts * kind.itemsize << self.lines.output_bits
                 areas.append(shared.reserve(size))
                 stack.enter_context(shared.held(areas[-1]))
             for number, area in enumerate(areas):
@@ -90,7 +89,7 @@ class WarpTable:
         self, area: Span, register: int, kind: ElementType, part: int | None = None
     ) -> str:
         """The parts of a line lie side by side; the own one where `part` is None."""
-        item = moved_bits(kind) // 8
+        item = kind.itemsize
         columns = [c * self.parts * item for c in self.lines.columns_of("lane", "warp")]
         if part is None:
             for number, bit in enumerate(self.warp_bits):
@@ -103,7 +102,7 @@ class WarpTable:
         return self.code.assign(f"getelementptr i8, {SHARED} {area.address}, i32 {place.text}")
 
     def _write(self, area: Span, register: int, element: Element, kind: ElementType) -> None:
-        word = word_size(moved_bits(kind))
+        word = word_size(8 * kind.itemsize)
         words = to_words(self.code, [element.text], kind, word)
         address = self._address(area, register, kind)
         first = self.puller.threads.has_none_of(*self.copies)

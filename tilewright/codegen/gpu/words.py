@@ -8,7 +8,7 @@ from tilewright.codegen.code import Code, llvm_type
 from tilewright.ir.types import ElementType, PointerType
 
 __all__ = [
-    "WORD_BITS", "from_words", "load_words", "moved_bits", "moved_type", "store_words", "to_vector",
+    "WORD_BITS", "from_words", "load_words", "moved_type", "store_words", "to_vector",
     "to_words", "word_size",
 ]  # fmt: skip
 
@@ -23,11 +23,6 @@ def moved_type(element: ElementType) -> str:
     return "i8" if kind == "i1" else kind
 
 
-def moved_bits(element: ElementType) -> int:
-    """Return how many bits of a word an element takes."""
-    return 64 if isinstance(element, PointerType) else max(8, element.primitive_bitwidth)
-
-
 def word_size(total_bits: int) -> int:
     """Return the words in which so many bits are moved at once: one, or several of 32 bits."""
     return min(total_bits, WORD_BITS)
@@ -37,7 +32,7 @@ def to_words(
     code: Code, texts: Sequence[str], element: ElementType, word_bits: int, level: int | None = None
 ) -> list[str]:
     """Return elements as words, packed from the lowest bits on."""
-    kind, bits = moved_type(element), moved_bits(element)
+    kind, bits = moved_type(element), 8 * element.itemsize
     plain = [_to_moved(code, text, element, level) for text in texts]
     count = max(1, len(texts) * bits // word_bits)
     used = min(word_bits, len(texts) * bits)
@@ -66,7 +61,7 @@ def from_words(
     level: int | None = None,
 ) -> list[str]:
     """Return `count` elements that `to_words` has made into words."""
-    kind, bits = moved_type(element), moved_bits(element)
+    kind, bits = moved_type(element), 8 * element.itemsize
     used = min(word_bits, count * bits)
     whole, source = words[0], f"i{word_bits}"
     if kind == "i16" and used == WORD_BITS:
@@ -130,7 +125,7 @@ def load_words(
     code: Code, address: str, element: ElementType, count: int, pointer: str, flags: str = ""
 ) -> list[str]:
     """Load consecutive elements by one instruction; `pointer` is the type of the address."""
-    total = count * moved_bits(element)
+    total = count * 8 * element.itemsize
     word = word_size(total)
     kind = f"i{word}" if total == word else f"<{total // word} x i{word}>"
     whole = code.assign(f"load {flags}{kind}, {pointer} {address}, align {total // 8}")

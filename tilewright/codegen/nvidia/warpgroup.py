@@ -20,7 +20,7 @@ from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.shared import SHARED
 from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.gpu.words import WORD_BITS, moved_bits
+from tilewright.codegen.gpu.words import WORD_BITS
 from tilewright.codegen.nvidia.asynchronous import MatrixDescriptor
 from tilewright.codegen.nvidia.product_plans import WarpgroupProduct
 from tilewright.codegen.nvidia.running import PutOperand, RunningProduct, RunningProducts
@@ -80,7 +80,7 @@ def _is_in_place(placement: Placement, op: ops.Dot) -> bool:
     if not any(_is_product(leaf) for leaf, _ in placement.uses.leaves((op.a,))):
         return True  # it can be computed anywhere
     source, target = placement.of_elements(op.a), placement.product(op).a
-    plan = plan_conversion(source, target, moved_bits(op.a.type.element))
+    plan = plan_conversion(source, target, 8 * op.a.type.element.itemsize)
     return isinstance(plan, Rename | Shuffles)
 
 
@@ -92,7 +92,7 @@ def _other_readers(
     placement: Placement, op: ops.Dot, value: Value
 ) -> Iterator[tuple[ops.Dot, int]]:
     """The products of the block that read the same matrix, as operand 0 or 1."""
-    if moved_bits(value.type.element) != 16:
+    if 8 * value.type.element.itemsize != 16:
         return  # they could not read it both along its rows and along its columns
     matrix = _matrix(value)
     for other in placement.uses.block_of[op].ops:
@@ -264,7 +264,7 @@ def _depth_axis(op: ops.Dot, value: Value) -> int:
 
 def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
     """How to lay out an operand; contiguous along k where the instruction knows nothing else."""
-    bits = moved_bits(value.type.element)
+    bits = 8 * value.type.element.itemsize
     inner = _depth_axis(op, value)
     if bits == 16:
         inner = placement.order_of_elements(value)[0]
@@ -275,7 +275,7 @@ def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
 def _put(puller: Puller, placement: Placement, value: Value, tile: SharedTile) -> SharedTile:
     """Write an operand to shared memory; asynchronous readers still need a fence."""
     source = placement.of_elements(value)
-    if moved_bits(value.type.element) == WORD_BITS // 2:
+    if 8 * value.type.element.itemsize == WORD_BITS // 2:
         texts = Pairs(puller).elements(value, source)
     else:
         texts = [e.text for e in puller.pull_all(value, source)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import CompileError, Location
-from tilewright.ir.types import ElementType, PointerType
+from tilewright.ir.types import ElementType
 
 __all__ = ["Registers", "Signature", "read_constraints"]
 
@@ -45,11 +45,7 @@ class Registers:
     @property
     def element_bits(self) -> int:
         """The bits that an element takes: a pointer is a number, a bool a byte."""
-        return _element_bits(self.element)
-
-
-def _element_bits(element: ElementType) -> int:
-    return 64 if isinstance(element, PointerType) else max(8, element.primitive_bitwidth)
+        return 8 * self.element.itemsize
 
 
 def read_constraints(signature: Signature) -> tuple[list[Registers], list[Registers]]:
@@ -78,7 +74,7 @@ def _take(
     taken, used, pack = [], 0, signature.pack
     for element in elements:
         letter = letters[used] if used < len(letters) else ""
-        bits = _element_bits(element)
+        bits = 8 * element.itemsize
         register = _BITS.get(letter, 0)
         if not register or register < min(bits, _WORD_BITS) or register > max(bits, _WORD_BITS):
             raise _mismatch(signature, f"{element} cannot lie in a register {letter!r}")
