@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -163,3 +164,44 @@ def test_the_accumulator_decides_the_result():
         tl.dot(tile([[1.0]], "fp32"), tile([[1.0]], "fp32"), tile([[1.0]], "fp16"))
     with pytest.raises(CompileError, match="accumulator is fp32"):
         tl.dot(a, a, tile([[1.0]], "fp32"), out_dtype=tl.float16)
+
+
+def fused(x, y, z):
+    """`x * y + z` of Python floats, rounded once."""
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x * y + z
+    if not math.isfinite(z):
+        return z
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        return float(exact) if exact else x * y + z
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+EDGES = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 5e-324, 2.0**-537, 1.7e308, -1.7e308]
+
+
+def check_fma(x, y, z):
+    with np.errstate(all="ignore"):
+        got = array(tl.fma(tile(x), tile(y), tile(z)))
+    expected = np.array(list(map(fused, x.tolist(), y.tolist(), z.tolist())))
+    np.testing.assert_array_equal(got, expected)
+    zero = expected == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+
+@pytest.mark.parametrize("exponents", [(-20, 20), (-1074, 1024), (-540, -480), (480, 520)])
+def test_fma_of_fp64_is_rounded_once(exponents):
+    rng = np.random.default_rng(7)
+    x, y = (np.ldexp(rng.uniform(-2, 2, 600), rng.integers(*exponents, 600)) for _ in range(2))
+    # What cancels the product, nearly, or is half a unit of its last place.
+    with np.errstate(all="ignore"):
+        product = x * y
+        addends = [x, -product, np.nextafter(-product, 0), product * 2.0**-53, np.zeros(600)]
+    for z in addends:
+        check_fma(x, y, z)
+
+
+def test_fma_of_fp64_at_the_edges():
+    check_fma(*(each.ravel() for each in np.meshgrid(EDGES, EDGES, EDGES)))

@@ -166,10 +166,8 @@ def is_inexact(kind):
 
 
 def samples(kind, element):
-    """How many arguments of each sort take a tenth of a second or so: fma of fp64 takes long."""
-    if element == "fp64":
-        return 80
-    return 400 if kind in {ops.Sin, ops.Cos, ops.Pow} else 6000
+    """How many arguments of each sort take a tenth of a second or so."""
+    return 400 if element == "fp64" or kind in {ops.Sin, ops.Cos, ops.Pow} else 6000
 
 
 @needs_wide_reference

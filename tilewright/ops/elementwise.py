@@ -6,13 +6,13 @@ Narrow floats (fp16, bf16, fp8) are computed in fp32 and rounded once. Integers 
 from __future__ import annotations
 
 import enum
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tilewright.ir.core import Op, Value, require
 from tilewright.ir.types import DTYPES, DType, ElementType, TileType
+from tilewright.ops.fused import fma
 from tilewright.ops.numerics import Array, is_narrow_float, widen, with_dtype
 
 __all__ = [
@@ -309,37 +309,7 @@ class Fma(Elementwise):
     z: Value
 
     def compute(self, x: Array, y: Array, z: Array) -> Array:
-        if x.dtype == np.float32:
-            return _fma_float32(x, y, z)
-        return _fma_float64(x, y, z)
-
-
-def _fma_float32(x: Array, y: Array, z: Array) -> Array:
-    """The product is exact in fp64; the sum is rounded to odd so that fp32 rounds only once."""
-    product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
-    total = product + addend
-    other = total - product
-    error = (product - (total - other)) + (addend - other)
-    bits = np.asarray(total).view(np.int64)
-    inexact = (error != 0) & np.isfinite(total)
-    away = inexact & ((error < 0) == (total > 0))  # the exact sum is nearer to zero than `total`
-    bits = np.where(inexact, (bits - away) | 1, bits)
-    return np.asarray(bits).view(np.float64).astype(np.float32)
-
-
-def _fma_float64(x: Array, y: Array, z: Array) -> Array:
-    def one(a: float, b: float, c: float) -> float:  # exact and slow: an oracle
-        if not (np.isfinite(a) and np.isfinite(b)):
-            return a * b + c
-        if not np.isfinite(c):
-            return c  # whatever the product, which may be too large for fp64
-        exact = Fraction(a) * Fraction(b) + Fraction(c)
-        try:
-            return float(exact) if exact else a * b + c
-        except OverflowError:
-            return float(np.copysign(np.inf, 1.0 if exact > 0 else -1.0))
-
-    return np.asarray(np.vectorize(one, otypes=[np.float64])(x, y, z))
+        return fma(x, y, z)
 
 
 class Select(Op):
