@@ -82,7 +82,7 @@ def test_wrong_arguments_of_attention_are_named():
         kernels.attention(q, q, q, score_mod=lambda score, *_: score)
     with pytest.raises(ValueError, match="`key` has 4 axes"):
         kernels.varlen_attention(q[0], q, q, ones(2).int(), ones(2).int(), 4, 4)
-    with pytest.raises(ValueError, match="`key_cache` has 3 axes; 4 are needed"):
+    with pytest.raises(ValueError, match="`key_cache` has 3 dimensions; 4 are needed"):
         kernels.decode_attention(q[0], q[0], q[0], ones(2).int())
 
 

@@ -182,7 +182,7 @@ def test_arguments_that_cannot_be():
         kernels.quantize_weight(torch.randn(3, 128), "nf4", zero_points=True)
     with pytest.raises(ValueError, match=r"`zero_points` has the shape \(1, 3\); \(3, 1\) is"):
         kernels.dequantize_weight(packed, scales, zero_points=torch.zeros(1, 3).byte())
-    with pytest.raises(TypeError, match="`zero_points` are of float32; uint8 is needed"):
+    with pytest.raises(TypeError, match="`zero_points` is of float32; uint8 is needed"):
         kernels.quantized_linear(torch.randn(2, 128), packed, scales, zero_points=scales)
 
 

@@ -16,13 +16,14 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import (
     contiguous,
+    dtype_name,
     empty,
     is_tensor,
     product_precision,
     strides,
     torch,
 )
-from tilewright.kernels.checks import array, floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, same_dtype, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -31,6 +32,7 @@ __all__ = [
     "dds_matmul",
     "dsd_matmul",
     "parts_of",
+    "require_dense",
     "require_sparsity",
     "sdd_matmul",
     "shape_of",
@@ -56,6 +58,9 @@ class BlockSparsity:
     def __init__(self, layout: Any, size: int) -> None:
         if size < 16 or size & (size - 1):
             raise ValueError(f"`size` is {size}; a power of two, at least 16, is needed")
+        array(layout=layout)
+        if dtype_name(layout) != "bool":
+            integral(layout=layout)
         host = layout.cpu().numpy() if is_tensor(layout) else np.asarray(layout)
         host = host[None] if host.ndim == 2 else host
         if host.ndim != 3:
@@ -120,7 +125,8 @@ def sdd_matmul(a: Any, b: Any, sparsity: BlockSparsity) -> Any:
     >>> sdd_matmul(a, a.swapaxes(2, 3), BlockSparsity(np.eye(2, dtype=bool), 16)).shape
     (1, 2, 16, 16)
     """
-    _check_dense(sparsity, a=a, b=b)
+    require_dense(sparsity, a=a, b=b)
+    same_dtype(a=a, b=b)
     shaped((*a.shape[:2], sparsity.rows * sparsity.size, a.shape[3]), a=a)
     shaped((*a.shape[:2], a.shape[3], sparsity.columns * sparsity.size), b=b)
     return _sdd(a, b, sparsity.table, shape_of(sparsity))
@@ -143,7 +149,7 @@ def dsd_matmul(values: Any, b: Any, sparsity: BlockSparsity) -> Any:
     >>> dsd_matmul(values, b, sparsity).max()
     np.float32(16.0)
     """
-    _check_values(values, b, sparsity)
+    _check_values(values, sparsity, b=b)
     shaped((*b.shape[:2], sparsity.columns * sparsity.size, b.shape[3]), b=b)
     return _dsd(values, b, sparsity.table, shape_of(sparsity), False)
 
@@ -165,7 +171,7 @@ def dds_matmul(a: Any, values: Any, sparsity: BlockSparsity) -> Any:
     >>> dds_matmul(a, values, sparsity).max()
     np.float32(16.0)
     """
-    _check_values(values, a, sparsity)
+    _check_values(values, sparsity, a=a)
     shaped((*a.shape[:3], sparsity.rows * sparsity.size), a=a)
     return swapped(_dsd(values, swapped(a), sparsity.table, shape_of(sparsity), True))
 
@@ -185,7 +191,8 @@ def require_sparsity(sparsity: Any, **arrays: Any) -> None:
     same_kind(**arrays, sparsity=sparsity.table)
 
 
-def _check_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
+def require_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
+    """Raise unless arrays are (batch, heads, rows, columns), with the heads of a sparsity."""
     require_sparsity(sparsity, **arrays)
     for name, x in arrays.items():
         if x.ndim != 4 or x.shape[1] != sparsity.heads:
@@ -193,10 +200,13 @@ def _check_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
             raise ValueError(f"`{name}` has the shape {tuple(x.shape)}; {shape} is needed")
 
 
-def _check_values(values: Any, dense: Any, sparsity: BlockSparsity) -> None:
-    _check_dense(sparsity, dense=dense)
-    same_kind(dense=dense, values=values)
-    shaped((dense.shape[0], sparsity.blocks, sparsity.size, sparsity.size), values=values)
+def _check_values(values: Any, sparsity: BlockSparsity, **dense: Any) -> None:
+    require_dense(sparsity, **dense)
+    require_sparsity(sparsity, values=values)
+    same_kind(values=values, **dense)
+    same_dtype(values=values, **dense)
+    (batch,) = {x.shape[0] for x in dense.values()}
+    shaped((batch, sparsity.blocks, sparsity.size, sparsity.size), values=values)
 
 
 # ---- kernels --------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from tilewright.kernels.block_sparse import (
     BlockSparsity,
     dsd_matmul,
     parts_of,
+    require_dense,
     require_sparsity,
     sdd_matmul,
     shape_of,
     swapped,
 )
-from tilewright.kernels.checks import shaped
+from tilewright.kernels.checks import ranked, same_dtype, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 from tilewright.kernels.softmax import finite, with_more
@@ -44,6 +45,7 @@ def block_sparse_softmax(
     np.float32(0.0625)
     """
     require_sparsity(sparsity, values=values)
+    ranked(4, 4, values=values)
     shaped((values.shape[0], sparsity.blocks, sparsity.size, sparsity.size), values=values)
     return _softmax(values, sparsity.table, shape_of(sparsity), scale, is_causal)
 
@@ -79,7 +81,8 @@ def block_sparse_attention(
     >>> block_sparse_attention(x, x, x, sparsity).min()
     np.float32(1.0)
     """
-    require_sparsity(sparsity, query=query, key=key, value=value)
+    require_dense(sparsity, query=query, key=key, value=value)
+    same_dtype(query=query, key=key, value=value)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = sdd_matmul(query, swapped(key), sparsity)
     weights = block_sparse_softmax(scores, sparsity, scale, is_causal)

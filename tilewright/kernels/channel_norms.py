@@ -96,7 +96,7 @@ def instance_norm(
     if not use_input_stats:
         return _with_running(x, running_mean, running_var, weight, bias, eps)
     y, mean, rstd = _channel_norm(x, weight, bias, x.shape[1], eps)
-    if running_mean is not None:
+    if _is_moved(running_mean, running_var):
         count = math.prod(x.shape[2:])
         _move(running_mean, running_var, mean.mean(0), (rstd**-2 - eps).mean(0), count, momentum)
     return y
@@ -140,7 +140,7 @@ def batch_norm(
     if not training:
         return _with_running(x, running_mean, running_var, weight, bias, eps)
     y, mean, rstd = _channel_norm(x, weight, bias, 0, eps)
-    if running_mean is not None:
+    if _is_moved(running_mean, running_var):
         count = math.prod(x.shape) // max(x.shape[1], 1)
         _move(running_mean, running_var, mean, rstd**-2 - eps, count, momentum)
     return y
@@ -161,6 +161,13 @@ def _with_running(
     if running_mean is None or running_var is None:
         raise ValueError("`running_mean` and `running_var` are needed beside training")
     return _channel_norm_with(x, running_mean, running_var, weight, bias, eps)
+
+
+def _is_moved(running_mean: Any, running_var: Any) -> bool:
+    """Whether there are running statistics; raise `ValueError` where there is one of the two."""
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("`running_mean` and `running_var` are given together, or both are None")
+    return running_mean is not None
 
 
 def _move(

@@ -11,7 +11,9 @@ __all__ = [
     "floating",
     "integral",
     "numbers",
+    "of_bytes",
     "one_of",
+    "ranked",
     "same_dtype",
     "same_kind",
     "shaped",
@@ -51,6 +53,26 @@ def integral(**arrays: Any) -> None:
     for name, x in _given(arrays).items():
         if dtype_name(x) not in {"int32", "int64"}:
             raise TypeError(f"`{name}` is of {dtype_name(x)}; int32 or int64 is needed")
+
+
+def of_bytes(**arrays: Any) -> None:
+    """Raise `TypeError` unless each array is of uint8; None is left out."""
+    for name, x in _given(arrays).items():
+        if dtype_name(x) != "uint8":
+            raise TypeError(f"`{name}` is of {dtype_name(x)}; uint8 is needed")
+
+
+def ranked(least: int, most: int | None, **arrays: Any) -> None:
+    """Raise `ValueError` unless each array has so many dimensions; None is left out.
+
+    `most` None: there is no limit.
+    """
+    for name, x in _given(arrays).items():
+        if x.ndim < least or (most is not None and x.ndim > most):
+            wanted = f"at least {least}" if most is None else f"{least} to {most}"
+            wanted = f"{least}" if least == most else wanted
+            verb = "is" if wanted.endswith("1") else "are"
+            raise ValueError(f"`{name}` has {x.ndim} dimensions; {wanted} {verb} needed")
 
 
 def dimension(x: Any, dim: int, name: str = "dim") -> int:

@@ -131,6 +131,7 @@ def causal_conv1d(x: Any, weight: Any, bias: Any = None, activation: str | None 
     """
     one_of(("silu", "none"), activation=activation or "none")
     array(x=x, weight=weight)
+    floating(x=x, weight=weight, bias=bias)
     if x.ndim != 3 or weight.ndim != 2:
         raise ValueError("`x` has to be (samples, channels, length), `weight` (channels, size)")
     shaped((x.shape[1], weight.shape[1]), weight=weight)

@@ -61,6 +61,8 @@ def cross_entropy(
     >>> round(float(cross_entropy(np.zeros((2, 4)), np.array([1, 3]))), 3)
     1.386
     """
+    array(input=input, target=target)
+    floating(weight=weight)
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing))[0]
 
 

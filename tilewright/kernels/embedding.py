@@ -6,7 +6,7 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, strides, torch
-from tilewright.kernels.checks import array, floating, integral, same_kind
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
     accumulator,
@@ -36,6 +36,7 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
            [0., 1.]])
     """
     array(input=input, weight=weight)
+    ranked(2, 2, weight=weight)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise IndexError(f"`padding_idx` is {padding_idx}, and the table has {rows} rows")
@@ -72,8 +73,6 @@ def _allocate(index: Any, weight: Any, padding_idx: int) -> Any:
     integral(input=index)
     floating(weight=weight)
     same_kind(input=index, weight=weight)
-    if weight.ndim != 2:
-        raise ValueError(f"`weight` has the shape {tuple(weight.shape)}; a matrix is needed")
     return empty((*index.shape, weight.shape[1]), weight)
 
 

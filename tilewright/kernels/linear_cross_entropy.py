@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import contiguous, empty, empty_like, is_tensor, torch
-from tilewright.kernels.checks import same_dtype, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_dtype, same_kind, shaped
 from tilewright.kernels.cross_entropy import (
     differentiate_logits,
     loss_outputs,
@@ -54,6 +54,7 @@ def linear_cross_entropy(
     >>> round(float(linear_cross_entropy(x, weight, np.array([1, 3]))), 3)
     1.386
     """
+    array(input=input, linear_weight=linear_weight, target=target)
     return _linear_cross_entropy(
         input, linear_weight, target, linear_bias, ignore_index, reduction, float(label_smoothing)
     )[0]
@@ -68,6 +69,7 @@ def _allocate_linear(
     reduction: str,
     label_smoothing: float,
 ) -> Any:
+    floating(linear_weight=linear_weight, linear_bias=linear_bias)
     same_kind(input=x, linear_weight=linear_weight, target=target, linear_bias=linear_bias)
     same_dtype(input=x, linear_weight=linear_weight, linear_bias=linear_bias)
     if x.ndim == 0 or linear_weight.ndim != 2:

@@ -58,9 +58,10 @@ class Operation:
 
     def _require_arrays(self, arguments: tuple[Any, ...]) -> None:
         """Raise `TypeError` unless there are arrays where the schema has tensors."""
-        for position, name in self._arrays:
-            if not is_array(arguments[position]):
-                checks.array(**{name: arguments[position]})
+        for position, name, is_optional in self._arrays:
+            given = arguments[position]
+            if not (is_array(given) or (is_optional and given is None)):
+                checks.array(**{name: given})
 
     def _run(self, *arguments: Any) -> Any:
         outputs = self._allocate(*arguments)
@@ -103,15 +104,19 @@ class Operation:
         )
 
 
-def _names_of_arrays(schema: str) -> list[tuple[int, str]]:
-    """Return the position and the name of each parameter of a schema that has to be an array.
+def _names_of_arrays(schema: str) -> list[tuple[int, str, bool]]:
+    """Return the position and the name of each array of a schema, and whether it may be None.
 
     >>> _names_of_arrays("f(Tensor x, Tensor? y, int[] sizes) -> (Tensor, Tensor)")
-    [(0, 'x')]
+    [(0, 'x', False), (1, 'y', True)]
     """
     parameters = schema.partition("(")[2].partition(")")[0].split(",")
     pairs = (parameter.strip().partition(" ") for parameter in parameters)
-    return [(position, name) for position, (kind, _, name) in enumerate(pairs) if kind == "Tensor"]
+    return [
+        (position, name, kind.endswith("?"))
+        for position, (kind, _, name) in enumerate(pairs)
+        if kind in {"Tensor", "Tensor?"}
+    ]
 
 
 def under_autocast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty_like, folded, strides
-from tilewright.kernels.checks import dimension, floating, same_kind, shaped
+from tilewright.kernels.checks import array, dimension, floating, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -37,7 +37,8 @@ def linear_recurrence(a: Any, b: Any, initial: Any = None, dim: int = 1) -> Any:
     >>> linear_recurrence(a, b)
     array([[1.   , 1.5  , 1.75 , 1.875]], dtype=float32)
     """
-    floating(a=a, b=b)
+    array(a=a, b=b)
+    floating(a=a, b=b, initial=initial)
     same_kind(a=a, b=b, initial=initial)
     shaped(tuple(b.shape), a=a)
     dim = dimension(b, dim)

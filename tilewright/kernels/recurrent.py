@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.recurrent_operations import gru_layer, lstm_layer
 
@@ -154,15 +154,17 @@ class _Layers:
         self, x: Any, hx: Any, params: Sequence[Any], batch_first: bool, lengths: Any
     ) -> tuple[Any, Any, Sequence[Any]]:
         """Return the input with the time first, lengths, and states, all as they must be."""
+        array(input=x)
         floating(input=x)
-        if x.ndim != 3:
-            raise ValueError(f"`input` has {x.ndim} dimensions; 3 are needed")
+        ranked(3, 3, input=x)
+        integral(lengths=lengths)
         wanted = self.count * self.directions * (4 if self.has_biases else 2)
         if len(params) != wanted:
             raise ValueError(f"`params` has {len(params)} arrays; {wanted} are needed")
         if self.dropout and not is_tensor(x):
             raise ValueError("`dropout` is for tensors of PyTorch; NumPy arrays take `train=False`")
-        same_kind(input=x, **{f"params[{number}]": w for number, w in enumerate(params)})
+        same_kind(input=x, **_numbered("params", params), lengths=lengths)
+        floating(**_numbered("params", params))
         x = x.swapaxes(0, 1) if batch_first else x
         steps, batch, _ = x.shape
         hidden = params[1].shape[1]
@@ -174,7 +176,10 @@ class _Layers:
         shape = (self.count * self.directions, batch, hidden)
         if hx is None:
             hx = (_filled(shape, x, 0),) * self.states
-        shaped(shape, **dict(zip(("hx[0]", "hx[1]"), hx, strict=False)))
+        states = _numbered("hx", hx) if self.states > 1 else {"hx": hx[0]}
+        shaped(shape, **states)
+        same_kind(input=x, **states)
+        floating(**states)
         if lengths is None:
             lengths = _filled((batch,), x, steps, "int32")
         shaped((batch,), lengths=lengths)
@@ -214,6 +219,10 @@ class _Layers:
         gates = _linear(x, in_weight, bias)
         y, h, *_ = gru_layer(gates, weight, inner, states[0], lengths, keep)
         return y, h
+
+
+def _numbered(name: str, arrays: Sequence[Any]) -> dict[str, Any]:
+    return {f"{name}[{number}]": x for number, x in enumerate(arrays)}
 
 
 def _joined(arrays: Sequence[Any]) -> Any:

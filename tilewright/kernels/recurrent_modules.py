@@ -3,6 +3,7 @@
 from typing import Any
 
 from tilewright.kernels.arrays import torch
+from tilewright.kernels.checks import array
 from tilewright.kernels.recurrent import gru, lstm
 
 __all__ = ["GRU", "LSTM"]
@@ -61,6 +62,7 @@ def _computed(module: Any, function: Any, x: Any, hx: Any, lengths: Any) -> tupl
         x, lengths = rnn.pad_packed_sequence(rnn.PackedSequence(x.data, x.batch_sizes))
         if hx is not None and packed.sorted_indices is not None:
             hx = tuple(state.index_select(1, packed.sorted_indices) for state in hx)
+    array(input=x)
     is_single = x.ndim == 2
     if is_single:
         x = x.unsqueeze(0 if batch_first else 1)

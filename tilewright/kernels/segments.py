@@ -8,7 +8,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, is_tensor, strides, torch
-from tilewright.kernels.checks import floating, integral, one_of, same_kind
+from tilewright.kernels.checks import array, floating, integral, one_of, ranked, same_kind
 from tilewright.kernels.elementwise import is_nan
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
@@ -40,8 +40,10 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, offsets: Any 
     """
     if (lengths is None) == (offsets is None):
         raise ValueError("one of `lengths` and `offsets` is needed")
+    array(data=data)
     if offsets is None:
         integral(lengths=lengths)
+        ranked(1, 1, lengths=lengths)
         same_kind(data=data, lengths=lengths)
         offsets = _offsets(lengths)
     return _segment_reduce(data, offsets, reduce)

@@ -14,7 +14,15 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, product_precision, torch
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    of_bytes,
+    ranked,
+    same_dtype,
+    same_kind,
+    shaped,
+)
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -35,6 +43,7 @@ def compress_semi_sparse(weight: Any) -> tuple[Any, Any]:
     >>> values, places
     (array([[3., 4., 5., 6.]]), array([[205]], dtype=uint8))
     """
+    array(weight=weight)
     floating(weight=weight)
     if weight.ndim != 2 or weight.shape[1] % 8:
         raise ValueError(f"`weight` has the shape {tuple(weight.shape)}; (N, K), 8 divides K")
@@ -87,9 +96,12 @@ def semi_sparse_linear(x: Any, values: Any, places: Any, bias: Any = None) -> An
     >>> semi_sparse_linear(np.arange(8, dtype=np.float32)[None], values, places)
     array([[0., 1., 2., 3., 4., 5., 6., 7.]], dtype=float32)
     """
-    floating(x=x)
+    array(x=x)
+    floating(x=x, bias=bias)
     _check(values, places)
     same_kind(x=x, values=values, places=places, bias=bias)
+    same_dtype(x=x, values=values, bias=bias)
+    ranked(1, None, x=x)
     rows, half = values.shape
     shaped((*x.shape[:-1], 2 * half), x=x)
     shaped((rows,), bias=bias)
@@ -98,7 +110,10 @@ def semi_sparse_linear(x: Any, values: Any, places: Any, bias: Any = None) -> An
 
 
 def _check(values: Any, places: Any) -> None:
+    array(values=values, places=places)
     floating(values=values)
+    of_bytes(places=places)
+    same_kind(values=values, places=places)
     if values.ndim != 2 or values.shape[1] % 4:
         raise ValueError(f"`values` has the shape {tuple(values.shape)}; (N, K / 2), 8 divides K")
     shaped((values.shape[0], values.shape[1] // 4), places=places)

@@ -11,7 +11,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, strides, torch
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -75,19 +75,25 @@ def coo_to_csr(row_indices: Any, col_indices: Any, values: Any, rows: int) -> tu
     >>> coo_to_csr(np.array([1, 0]), np.array([0, 1]), np.array([3.0, 2.0]), 2)
     (array([0, 1, 2]), array([1, 0]), array([2., 3.]))
     """
+    array(row_indices=row_indices, col_indices=col_indices, values=values)
+    integral(row_indices=row_indices, col_indices=col_indices)
+    floating(values=values)
+    same_kind(row_indices=row_indices, col_indices=col_indices, values=values)
+    ranked(1, 1, row_indices=row_indices)
+    shaped(tuple(row_indices.shape), col_indices=col_indices, values=values)
     order, starts = _grouped(row_indices, rows)
     return starts, col_indices[order], values[order]
 
 
 def _check(crow_indices: Any, col_indices: Any, **dense: Any) -> None:
+    indices = {"crow_indices": crow_indices, "col_indices": col_indices}
+    array(**indices, **dense)
+    integral(**indices)
     floating(**dense)
-    same_kind(crow_indices=crow_indices, col_indices=col_indices, **dense)
-    for name, index in (("crow_indices", crow_indices), ("col_indices", col_indices)):
-        if index.ndim != 1:
-            raise ValueError(f"`{name}` has {index.ndim} dimensions; 1 is needed")
+    same_kind(**indices, **dense)
+    ranked(1, 1, **indices)
     (first, x), (second, y) = dense.items()
-    if y.ndim != 2:
-        raise ValueError(f"`{second}` has {y.ndim} dimensions; 2 are needed")
+    ranked(2, 2, **{second: y}, **({"a": x} if first == "a" else {}))
     if x.dtype != y.dtype:
         raise TypeError(f"`{first}` is of {x.dtype}, and `{second}` of {y.dtype}")
 

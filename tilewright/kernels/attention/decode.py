@@ -18,7 +18,7 @@ from tilewright.kernels.attention.modifications import function_named, name_of_f
 from tilewright.kernels.attention.operator import UNLIMITED, padded_width
 from tilewright.kernels.attention.places import Sizes
 from tilewright.kernels.attention.tiles import MULTIPROCESSORS
-from tilewright.kernels.checks import array, floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
 from tilewright.kernels.operation import operation
 
 __all__ = ["decode_attention", "paged_attention"]
@@ -72,7 +72,12 @@ def paged_attention(
     >>> paged_attention(query, cache, cache, table, np.array([20], np.int32)).shape
     (1, 4, 8)
     """
+    array(query=query, key_cache=key_cache, block_table=block_table, lengths=lengths)
+    integral(block_table=block_table)
     same_kind(query=query, key_cache=key_cache, block_table=block_table, lengths=lengths)
+    ranked(3, 4, query=query)
+    ranked(4, 4, key_cache=key_cache)
+    ranked(2, 2, block_table=block_table)
     page = key_cache.shape[1]
     if page & (page - 1):
         raise ValueError(f"pages of {page} tokens; a power of two is needed")
@@ -128,9 +133,14 @@ def decode_attention(
     >>> decode_attention(query, cache, cache, np.array([20], np.int32)).shape
     (1, 4, 8)
     """
+    array(query=query, key_cache=key_cache, value_cache=value_cache, lengths=lengths)
     same_kind(query=query, key_cache=key_cache, value_cache=value_cache, lengths=lengths)
+    ranked(3, 4, query=query)
+    ranked(4, 4, key_cache=key_cache, value_cache=value_cache)
     if key_cache.shape[0] != query.shape[0]:
-        raise ValueError(f"{query.shape[0]} sequences, and a cache of {key_cache.shape[0]}")
+        raise ValueError(
+            f"`query` has {query.shape[0]} sequences, and `key_cache` {key_cache.shape[0]}"
+        )
     return _decoded(
         query,
         key_cache.swapaxes(1, 2),
@@ -157,15 +167,10 @@ def _decoded(
     softcap: float,
     functions: tuple[Any, Any, tuple[Any, ...]],
 ) -> Any:
-    array(query=query, key_cache=key_cache, value_cache=value_cache)
+    array(value_cache=value_cache)
+    integral(lengths=lengths)
     floating(query=query, key_cache=key_cache, value_cache=value_cache)
-    for name, x, axes in (
-        ("query", query, (3, 4)),
-        ("key_cache", key_cache, (4,)),
-        ("value_cache", value_cache, (4,)),
-    ):
-        if x.ndim not in axes:
-            raise ValueError(f"`{name}` has {x.ndim} axes; {axes[-1]} are needed")
+    ranked(4, 4, value_cache=value_cache)
     tokens = query[:, None] if query.ndim == 3 else query
     sequences, _, heads, width = tokens.shape
     shaped((*key_cache.shape[:3], width), key_cache=key_cache)

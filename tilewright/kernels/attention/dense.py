@@ -8,7 +8,7 @@ import numpy as np
 from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor, torch
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
-from tilewright.kernels.checks import array, floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["attention", "require_operands", "scale_of", "seed_of", "slopes_of"]
@@ -75,11 +75,14 @@ def attention(
     (1, 2, 3, 8)
     """
     query, key, value = under_autocast((query, key, value), "lower")
+    array(query=query, key=key, value=value)
+    integral(key_lengths=key_lengths)
     same_kind(query=query, key=key, value=value, attn_mask=attn_mask, key_lengths=key_lengths)
     require_operands(query, key, value, enable_gqa)
     left, right = _sides(window)
     *batch, heads, queries, _ = query.shape
     keys = key.shape[-2]
+    shaped((math.prod(batch),), key_lengths=key_lengths)
     extras = Extras(
         bias=_bias(attn_mask, (*batch, heads, queries, keys)),
         key_lengths=key_lengths,
@@ -172,6 +175,7 @@ def slopes_of(slopes: Any, shape: tuple[int, int]) -> Any:
     if slopes is None:
         return None
     floating(alibi_slopes=slopes)
+    ranked(0, 2, alibi_slopes=slopes)
     return slopes.expand(shape) if is_tensor(slopes) else np.broadcast_to(slopes, shape)
 
 

@@ -13,7 +13,7 @@ from tilewright.kernels.attention.dense import (
 )
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
-from tilewright.kernels.checks import same_kind
+from tilewright.kernels.checks import array, integral, ranked, same_kind, shaped
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["varlen_attention"]
@@ -74,7 +74,11 @@ def varlen_attention(
     (5, 2, 8)
     """
     query, key, value = under_autocast((query, key, value), "lower")
+    array(query=query, key=key, value=value, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
+    integral(cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
     same_kind(query=query, key=key, value=value, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
+    ranked(1, 1, cu_seq_q=cu_seq_q)
+    shaped(tuple(cu_seq_q.shape), cu_seq_k=cu_seq_k)
     q, k, v = _one_batch("query", query), _one_batch("key", key), _one_batch("value", value)
     require_operands(q, k, v, True)
     left, right = window or (UNLIMITED, UNLIMITED)

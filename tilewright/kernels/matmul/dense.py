@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import array, floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, ranked, same_kind, shaped
 from tilewright.kernels.matmul.epilogue import ACTIVATIONS
 from tilewright.kernels.matmul.operator import matmul_operation
 from tilewright.kernels.operation import under_autocast
@@ -48,6 +48,7 @@ def matmul(
     array(input=input, other=other)
     floating(input=input, other=other, bias=bias, residual=residual)
     same_kind(input=input, other=other, bias=bias, residual=residual)
+    ranked(1, None, input=input, other=other)
     if input.dtype != other.dtype:
         raise TypeError(f"`input` is of {input.dtype}, and `other` of {other.dtype}")
     a = input[None] if input.ndim == 1 else input
@@ -89,6 +90,7 @@ def linear(
     array([[4., 4.]], dtype=float32)
     """
     array(weight=weight)
+    floating(weight=weight)
     if weight.ndim != 2:
         raise ValueError(f"`weight` has {weight.ndim} axes; (N, K) is needed")
     return matmul(
@@ -115,6 +117,7 @@ def _product(a: Any, b: Any, bias: Any, activation: str | None, residual: Any, s
         folded = (math.prod(batch), rows)
         a, b = _expanded(a, (*batch, rows, inner)), _expanded(b, (*batch, inner, columns))
     if residual is not None:
+        ranked(0, len(batch) + 2, residual=residual)
         residual = _expanded(residual, (*batch, rows, columns)).reshape((*folded, columns))
     out, _ = matmul_operation(
         a.reshape((*folded, inner)),

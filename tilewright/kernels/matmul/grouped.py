@@ -9,7 +9,7 @@ from tilewright.kernels.arrays import (
     on_cpu,
     product_precision,
 )
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, same_kind, shaped
 from tilewright.kernels.matmul.grouped_kernels import group_gradients_kernel, grouped_kernel
 from tilewright.kernels.matmul.operator import itemsize_of, oriented
 from tilewright.kernels.operation import operation, under_autocast
@@ -36,7 +36,9 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any) -> Any:
     (3, 2)
     """
     mat_a, mat_b = under_autocast((mat_a, mat_b), "lower")
+    array(mat_a=mat_a, mat_b=mat_b, offs=offs)
     floating(mat_a=mat_a, mat_b=mat_b)
+    integral(offs=offs)
     same_kind(mat_a=mat_a, mat_b=mat_b, offs=offs)
     if mat_a.dtype != mat_b.dtype:
         raise TypeError(f"`mat_a` is of {mat_a.dtype}, and `mat_b` of {mat_b.dtype}")

@@ -13,7 +13,7 @@ from tilewright.kernels.arrays import (
     empty,
     strides,
 )
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, ranked, same_kind, shaped
 from tilewright.kernels.matmul.operator import matmul_operation, oriented
 from tilewright.kernels.matmul.product import loaded_tile, matrix_of
 from tilewright.kernels.operation import operation
@@ -53,7 +53,11 @@ def scaled_mm(
     array([[4., 4.],
            [4., 4.]], dtype=float32)
     """
+    array(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b)
+    floating(scale_a=scale_a, scale_b=scale_b, bias=bias)
     same_kind(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+    ranked(2, 2, mat_a=mat_a, mat_b=mat_b)
+    ranked(0, 2, scale_a=scale_a, scale_b=scale_b)
     if dtype_name(mat_a) not in _LARGEST or mat_a.dtype != mat_b.dtype:
         raise TypeError(
             f"`mat_a` is of {mat_a.dtype}, and `mat_b` of {mat_b.dtype}; both of one of "
@@ -178,7 +182,9 @@ def quantize_rows(x: Any, dtype: str = "float8_e4m3fn", group: int | None = None
     >>> q, scales.round(4)
     (array([[  64, -127]], dtype=int8), array([[0.0157]], dtype=float32))
     """
+    array(x=x)
     floating(x=x)
+    ranked(2, 2, x=x)
     if dtype not in _LARGEST:
         raise ValueError(f"`dtype` is {dtype!r}; one of {', '.join(_LARGEST)} is needed")
     width = x.shape[1] if group is None else group

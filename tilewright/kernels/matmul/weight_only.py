@@ -18,7 +18,7 @@ from tilewright.kernels.arrays import (
     strides,
     torch,
 )
-from tilewright.kernels.checks import floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, of_bytes, ranked, same_kind, shaped
 from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.four_bits import NF4
@@ -66,6 +66,7 @@ def quantize_weight(
     >>> packed.shape, scales.shape
     ((4, 128), (4, 2))
     """
+    array(weight=weight)
     floating(weight=weight)
     _require(kind, group, has_zero_points=zero_points)
     if weight.ndim != 2 or weight.shape[1] % group:
@@ -95,6 +96,7 @@ def dequantize_weight(
     >>> dequantize_weight(*quantize_weight(np.full((1, 128), 7.0, np.float32)))[0, :2]
     array([7., 7.], dtype=float32)
     """
+    _require_packed(packed, scales)
     same_kind(packed=packed, scales=scales, zero_points=zero_points)
     _require(kind, _group_of(packed, scales), has_zero_points=zero_points is not None)
     _require_zero_points(zero_points, scales)
@@ -131,7 +133,10 @@ def quantized_linear(
     array([[896., 896.]], dtype=float32)
     """
     input, scales, bias = under_autocast((input, scales, bias), "lower")
-    floating(input=input, scales=scales, bias=bias)
+    array(input=input)
+    floating(input=input, bias=bias)
+    ranked(1, None, input=input)
+    _require_packed(packed, scales)
     same_kind(input=input, packed=packed, scales=scales, bias=bias, zero_points=zero_points)
     _require(kind, _group_of(packed, scales), has_zero_points=zero_points is not None)
     _require_zero_points(zero_points, scales)
@@ -155,12 +160,18 @@ def _require(kind: str, group: int, *, has_zero_points: bool) -> None:
         raise ValueError(f"groups of {group} numbers; a power of two from 32 on is needed")
 
 
+def _require_packed(packed: Any, scales: Any) -> None:
+    array(packed=packed, scales=scales)
+    of_bytes(packed=packed)
+    floating(scales=scales)
+    ranked(2, 2, packed=packed, scales=scales)
+
+
 def _require_zero_points(zero_points: Any, scales: Any) -> None:
     if zero_points is None:
         return
     shaped(tuple(scales.shape), zero_points=zero_points)
-    if dtype_name(zero_points) != "uint8":
-        raise TypeError(f"`zero_points` are of {dtype_name(zero_points)}; uint8 is needed")
+    of_bytes(zero_points=zero_points)
 
 
 def _group_of(packed: Any, scales: Any) -> int:
