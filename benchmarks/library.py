@@ -86,10 +86,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1.0, help="to time a row for")
     parser.add_argument("--budget", type=float, default=3600.0, help="seconds for all rows")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU, for all sides")
+    parser.add_argument(
+        "--compiled",
+        action=argparse.BooleanOptionalAction,
+        help="time torch.compile, too; on the CPU, where it takes minutes, only if asked for",
+    )
     parser.add_argument("--tune", action="store_true", help="tune our kernels first")
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
     parser.add_argument("--plot", metavar="FILE", help="draw the ratios (needs matplotlib)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.compiled is None:
+        arguments.compiled = arguments.device == "cuda"
+    return arguments
 
 
 # ---- measuring ------------------------------------------------------------------------------
@@ -102,7 +110,9 @@ def measure(row: LibraryRow, arguments: argparse.Namespace, copy_gbps: float) ->
     sides: dict[str, Callable[[], Any]] = {}
     failures: dict[str, str] = {}
     outputs: dict[str, Any] = {}
-    made = row.make(arguments.device)
+    made = dict(row.make(arguments.device))
+    if not arguments.compiled:
+        made.pop(COMPILED, None)
     for name, run in made.items():
         mode = tw.tuning() if arguments.tune and name == OURS else contextlib.nullcontext()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def backward_of(
     function: Callable[..., Any], inputs: list[Any], upstream: Any
 ) -> Callable[[], Any]:
-    """The backward pass alone, of a forward pass that has run once."""
-    output = function(*inputs)
+    """The backward pass alone, of a forward pass that runs once, at the first call."""
+    output = functools.cache(lambda: function(*inputs))
     needed = [x for x in inputs if x.requires_grad]
-    return lambda: torch.autograd.grad(output, needed, upstream, retain_graph=True)
+    return lambda: torch.autograd.grad(output(), needed, upstream, retain_graph=True)

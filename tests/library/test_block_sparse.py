@@ -179,6 +179,24 @@ def test_numpy_arrays():
     np.testing.assert_allclose(actual, kernels.sdd_matmul(a, b, theirs).numpy(), atol=1e-5)
 
 
+def test_rows_that_begin_with_blocks_of_minus_infinity(device):
+    there = torch.ones((1, 2, 4), dtype=torch.bool, device=device)
+    values = tensor((1, 8, SIZE, SIZE), device=device, requires_grad=False)
+    values[0, :2] = -float("inf")
+    values[0, 2, 3:] = -float("inf")
+    values[0, 4, 5] = -float("inf")
+    values.requires_grad_()
+    sparsity = kernels.BlockSparsity(there, SIZE)
+    found = kernels.block_sparse_softmax(values, sparsity)
+    agrees(
+        lambda v: kernels.block_sparse_softmax(v, sparsity),
+        lambda v: blocks(torch.softmax(dense(v, there), -1), there),
+        values,
+    )
+    assert not found.isnan().any()
+    assert (found[0, :2] == 0).all()
+
+
 def test_on_an_emulated_gpu():
     there = random_layout(1, 2, 2) | torch.eye(2).bool()
     sparsity = kernels.BlockSparsity(there, SIZE)

@@ -55,6 +55,19 @@ def test_largest_elements_agree_with_pytorch(device, shape, dtype, layout, large
     torch.testing.assert_close(dx, wanted, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("columns", "k"), [(40, 7), (5000, 20)])
+def test_largest_elements_of_fp64(device, columns, k, largest):
+    x = torch.randn((2, columns), dtype=torch.float64, device=device)
+    x[:, ::3] = (4 * x[:, ::3]).round() / 4  # many are equal
+    x[:, 10:14] = 3 + torch.arange(4, dtype=torch.float64, device=device) * 1e-15
+    x[0, 3], x[0, 7], x[1, 8] = float("nan"), float("nan"), -float("inf")
+    values, index = kernels.topk(x, k, largest=largest)
+    order = torch.sort(x, dim=1, descending=largest, stable=True).indices[:, :k]
+    assert torch.equal(index, order)
+    torch.testing.assert_close(values, x.gather(1, order), rtol=0, atol=0, equal_nan=True)
+
+
 def test_ties_and_nan(device):
     x = torch.tensor([1.0, 2.0, float("nan"), 2.0, float("inf"), -0.5], device=device)
     values, index = kernels.topk(x, 6)
@@ -120,7 +133,7 @@ def test_arguments_that_cannot_be():
     x = torch.zeros(2, 3)
     with pytest.raises(ValueError, match="`k` is 4, and `x` has 3 elements along `dim`"):
         kernels.topk(x, 4)
-    with pytest.raises(TypeError, match="`x` is of float64; one of float16, bfloat16, float32"):
-        kernels.topk(x.double(), 1)
+    with pytest.raises(TypeError, match="`x` is of int64; one of float16, bfloat16, float32"):
+        kernels.topk(x.long(), 1)
     with pytest.raises(ValueError, match="`bins` is 0, `min` 0 and `max` 0; there is no such"):
         kernels.histc(x, 0)

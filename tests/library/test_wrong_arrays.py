@@ -127,6 +127,7 @@ CALLS = {
     },
     "max_pool1d": {"x": ones(1, 2, 8), "kernel_size": 2},
     "max_pool2d": {"x": IMAGES, "kernel_size": 2},
+    "pack_weight": {"codes": torch.zeros((64, 64), dtype=torch.uint8)},
     "paged_attention": {"query": ones(2, 2, 8), **PAGES, "block_table": int32(0, 1).view(2, 1)},
     "quantize_rows": {"x": ones(2, 4)},
     "quantize_weight": {"weight": ones(4, 32), "group": 32},

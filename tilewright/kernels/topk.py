@@ -4,15 +4,14 @@ from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import converted, dtype_name, empty, folded, strides, torch
-from tilewright.kernels.checks import dimension
+from tilewright.kernels.arrays import converted, empty, folded, strides, torch
+from tilewright.kernels.checks import dimension, floating
 from tilewright.kernels.elementwise import is_nan
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import row_blocks, row_configs, row_offsets, row_warps
 
 __all__ = ["topk"]
 
-_DTYPES = ("float16", "bfloat16", "float32")
 _MOST_COLUMNS = 2048  # that are sorted together
 
 
@@ -22,7 +21,7 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]
     NaN counts as larger than all numbers, and of equal elements the first is taken; differentiable.
 
     Args:
-        x: Array of fp16, bf16 or fp32, of any shape and strides.
+        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
         k: How many, at most the size of that dimension.
         dim: The dimension along which elements are compared.
         largest: Whether the largest are wanted.
@@ -53,6 +52,81 @@ def ordered_keys(x, column, mask, LARGEST: tl.constexpr):
     return tl.where(mask, key, -(1 << 63))
 
 
+@tw.jit
+def best_columns(
+    x_row,
+    is_row,
+    columns,
+    column_stride,
+    LARGEST: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Return where the best `K` elements of rows are: of a block, and of those so far."""
+    ROWS: tl.constexpr = x_row.shape[0]
+    best = tl.full((ROWS, K), -(1 << 63), tl.int64)
+    for first in range(0, columns, BLOCK):
+        column = first + tl.arange(0, BLOCK)[None, :]
+        mask = is_row & (column < columns)
+        x = tl.load(x_row + column * column_stride, mask, 0.0).to(tl.float32)
+        own = tl.topk(ordered_keys(x, column, mask, LARGEST), K, dim=1)
+        best = tl.topk(tl.cat(best, own, dim=1), K, dim=1)
+    return 0x7FFFFFFF - (best & 0x7FFFFFFF)
+
+
+@tw.jit
+def wide_keys(x, mask, LARGEST: tl.constexpr):
+    """Return integers of 64 bits in the order of elements of fp64; no element has the least."""
+    bits = tl.where(is_nan(x), 0x7FFFFFFFFFFFFFFF, x.to(tl.int64, bitcast=True))
+    key = bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+    if not LARGEST:
+        key = ~key
+    return tl.where(mask, key, -(1 << 63))
+
+
+@tw.jit
+def places_of_largest(key, K: tl.constexpr):
+    """Return where in rows the `K` largest keys are; of equal ones the first come first.
+
+    A key and its place are more than 64 bits: the lower halves are sorted first, and keys in that
+    order by the upper ones.
+    """
+    place = 0x7FFFFFFF - tl.arange(0, key.shape[1])[None, :].to(tl.int64)
+    lower = ((key & 0xFFFFFFFF) - 0x80000000) << 32
+    lower = tl.sort(lower + place, dim=1, descending=True)
+    order = (0x7FFFFFFF - (lower & 0x7FFFFFFF)).to(tl.int32)
+    upper = tl.gather(key, order, axis=1) >> 32
+    best = tl.topk((upper << 32) + place, K, dim=1)
+    return tl.gather(order, (0x7FFFFFFF - (best & 0x7FFFFFFF)).to(tl.int32), axis=1)
+
+
+@tw.jit
+def best_columns_wide(
+    x_row,
+    is_row,
+    columns,
+    column_stride,
+    LARGEST: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Return where the best `K` elements of rows of fp64 are."""
+    column = tl.arange(0, BLOCK)[None, :]
+    mask = is_row & (column < columns)
+    key = wide_keys(tl.load(x_row + column * column_stride, mask, 0.0), mask, LARGEST)
+    best = places_of_largest(key, K)
+    best_key = tl.gather(key, best, axis=1)
+    for first in range(BLOCK, columns, BLOCK):
+        mask = is_row & (first + column < columns)
+        key = wide_keys(tl.load(x_row + (first + column) * column_stride, mask, 0.0), mask, LARGEST)
+        own = places_of_largest(key, K)
+        best_key = tl.cat(best_key, tl.gather(key, own, axis=1), dim=1)
+        kept = places_of_largest(best_key, K)
+        best_key = tl.gather(best_key, kept, axis=1)
+        best = tl.gather(tl.cat(best, first + own, dim=1), kept, axis=1)
+    return best
+
+
 @tw.autotune(row_configs, key=["rows", "columns", "after"], default=row_warps)
 @tw.jit
 def topk_kernel(
@@ -71,28 +145,23 @@ def topk_kernel(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The best `K` of `ROWS` rows: those of a block and those so far make those of both."""
+    """The best `K` of `ROWS` rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     is_row = (row < rows)[:, None]
     x_row = x_ptr + row_offsets(row, after, x_before_stride, x_after_stride)[:, None]
-    best = tl.full((ROWS, K), -(1 << 63), tl.int64)
-    for first in range(0, columns, BLOCK):
-        column = first + tl.arange(0, BLOCK)[None, :]
-        mask = is_row & (column < columns)
-        x = tl.load(x_row + column * x_column_stride, mask, 0.0).to(tl.float32)
-        own = tl.topk(ordered_keys(x, column, mask, LARGEST), K, dim=1)
-        best = tl.topk(tl.cat(best, own, dim=1), K, dim=1)
+    if x_ptr.dtype.element_ty == tl.float64:
+        column = best_columns_wide(x_row, is_row, columns, x_column_stride, LARGEST, K, BLOCK)
+    else:
+        column = best_columns(x_row, is_row, columns, x_column_stride, LARGEST, K, BLOCK)
     place = tl.arange(0, K)[None, :]
     mask = is_row & (place < k)
-    column = 0x7FFFFFFF - (best & 0x7FFFFFFF)
     out = row_offsets(row, after, k * after, 1)[:, None] + place * after
     tl.store(index_ptr + out, column.to(tl.int32), mask)
     tl.store(values_ptr + out, tl.load(x_row + column * x_column_stride, mask), mask)
 
 
 def _allocate(x: Any, k: int, dim: int, largest: bool) -> Any:
-    if dtype_name(x) not in _DTYPES:
-        raise TypeError(f"`x` is of {dtype_name(x)}; one of {', '.join(_DTYPES)} is needed")
+    floating(x=x)
     shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
     return empty(shape, x), empty(shape, x, "int32")
 
