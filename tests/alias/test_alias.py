@@ -375,7 +375,7 @@ def test_what_would_change_the_code_and_cannot_is_only_read(installed):
     compilation = installed.knobs.compilation
     assert compilation.override is False
     compilation.override = False
-    with compilation.scope(), pytest.raises(Unsupported, match="made from the kernel") as raised:
+    with compilation.scope(), pytest.raises(Unsupported, match="ir_override") as raised:
         compilation.override = True
     assert "knobs.compilation.override" in str(raised.value)
     with pytest.raises(Unsupported, match="emulate"):
@@ -463,6 +463,16 @@ def test_tools_are_asked_for_their_version(installed, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "none"))
     with pytest.raises(Unsupported, match="cannot be run"):
         _ = installed.knobs.nvidia.ptxas
+
+
+def test_drivers_are_told_apart(installed):
+    bases = resolve("triton.backends.driver")
+    active = installed.runtime.driver.active
+    assert isinstance(active, bases.DriverBase)
+    assert not isinstance(alias.drivers.CpuDriver(), bases.GPUDriver)
+    assert isinstance(alias.drivers.NvidiaDriver(), bases.GPUDriver)
+    if not isinstance(active, bases.GPUDriver):
+        assert resolve("triton.compiler.max_shared_mem")(0) == 0
 
 
 def test_the_default_backend(installed, monkeypatch):

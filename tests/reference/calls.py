@@ -10,7 +10,7 @@ import inspect
 
 import tilewright.language as tl
 
-__all__ = ["CALLS", "LIBDEVICE", "METHODS", "NOT_CALLED", "WHERE"]
+__all__ = ["CALLS", "LIBDEVICE", "METHODS", "NOT_CALLED", "OF_MACHINES", "WHERE"]
 
 _MATRIX = "tl.reshape({}, (4, 4))"
 _XX, _YY = _MATRIX.format("x"), _MATRIX.format("y")
@@ -126,14 +126,47 @@ CALLS: dict[str, str] = {
 }  # fmt: skip
 
 NOT_CALLED = {
+    "element types": (
+        "bfloat16", "float16", "float32", "float64", "float8e4b15", "float8e4b8", "float8e4nv",
+        "float8e5", "float8e5b16", "int1", "int16", "int32", "int64", "int8", "uint16", "uint32",
+        "uint64", "uint8", "pi32_t",
+    ),
+    "constants": ("TRITON_MAX_TENSOR_NUMEL",),
+    "modules": ("core", "extra", "libdevice", "math", "random", "standard", "target_info"),
+    "for who adds to the language": (
+        "core.CONSTEXPR_0", "core.builtin", "core.extern", "core.extern_elementwise",
+        "core.get_int_dtype", "core.must_use_result",
+    ),
     "types": (
         "PropagateNan", "block_type", "const", "constexpr", "constexpr_type", "dtype",
         "pointer_type", "slice", "str_to_ty", "tensor", "tensor_descriptor",
         "tensor_descriptor_type", "tuple", "tuple_type", "void",
     ),
-    "syntax": ("aggregate_replace", "condition", "range", "static_range"),
+    "syntax": ("aggregate", "aggregate_replace", "condition", "range", "static_range"),
 }  # fmt: skip
 """What is no operation on values; the tests of the frontend are about it."""
+
+# Functions that tell of the machine, or are there for it, with where they run.
+OF_MACHINES = {
+    "extra.cuda": {
+        "globaltimer": "on NVIDIA GPUs, real or emulated; elsewhere an error",
+        "smid": "on NVIDIA GPUs, real or emulated; elsewhere an error",
+        "num_threads": "on NVIDIA GPUs, real or emulated; elsewhere an error",
+        "num_warps": "on NVIDIA GPUs, real or emulated; elsewhere an error",
+        "gdc_wait": "on NVIDIA GPUs from 9.0 on; elsewhere nothing",
+        "gdc_launch_dependents": "on NVIDIA GPUs from 9.0 on; elsewhere nothing",
+        "convert_custom_float8_sm70": "everywhere",
+        "convert_custom_float8_sm80": "everywhere",
+    },
+    "target_info": dict.fromkeys(
+        (
+            "current_target", "is_cuda", "cuda_capability_geq", "is_hip", "is_hip_cdna3",
+            "is_hip_cdna4", "is_hip_gfx1250",
+        ),
+        "everywhere; a constant in kernels",
+    ),
+}  # fmt: skip
+"""Not compared between executors: other tests are about them."""
 
 LIBDEVICE = {
     name: f"tl.extra.libdevice.{name}({', '.join('xyzs'[:_arguments])})"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import tilewright.language as tl
-from tests.reference.calls import CALLS, LIBDEVICE, METHODS, NOT_CALLED, WHERE
+from tests.reference.calls import CALLS, LIBDEVICE, METHODS, NOT_CALLED, OF_MACHINES, WHERE
 from tests.reference.running import accepted, is_typed
 from tilewright.frontend.function import KernelFunction
 from tilewright.ir.types import DTYPES
@@ -118,6 +119,13 @@ def page() -> str:
         METHODS,
         lambda name: getattr(tl.tensor_descriptor, name),
     )
+    for module, names in OF_MACHINES.items():
+        owner = operator.attrgetter(module)(tl)
+        parts.append(f"\n## `tl.{module}`\n\n{_first_sentence(owner.__name__)}\n\n")
+        parts.append("| function | what it does | where |\n|---|---|---|\n")
+        for name, where in names.items():
+            signature, sentence = fixed_cells(name, getattr(owner, name))
+            parts.append(f"| {signature} | {sentence} | {where} |\n")
     members = [name for name in dir(tl.tensor) if not name.startswith("_")]
     parts.append("\n## `tl.tensor`\n\nAttributes, and functions as methods: ")
     parts.append(f"{', '.join(f'`{name}`' for name in members)}.\n")

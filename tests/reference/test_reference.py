@@ -1,6 +1,7 @@
 """The reference page is what the functions are, and every function does what the page says."""
 
 import hashlib
+import operator
 import os
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.executors import EMULATED
-from tests.reference.calls import CALLS, LIBDEVICE, METHODS, NOT_CALLED
+from tests.reference.calls import CALLS, LIBDEVICE, METHODS, NOT_CALLED, OF_MACHINES
 from tests.reference.page import PAGE, fixed_cells, page, types_cell
 from tests.reference.running import DTYPE_NAMES, accepted, is_typed, outputs
 from tilewright.frontend.function import KernelFunction
@@ -26,6 +27,9 @@ SECTIONS = {
 ALL_CALLS = {
     prefix + name: call for prefix, (_, calls) in SECTIONS.items() for name, call in calls.items()
 }
+BESIDE = {f"{module}.": names for module, names in OF_MACHINES.items()}
+# What only host code calls.
+OF_HOSTS = {"answer_hosts"}
 EVERY_TYPE = os.environ.get("EVERY_TYPE") == "1"
 
 
@@ -35,10 +39,15 @@ def chosen(*key, of):
 
 
 def test_every_name_is_on_the_page():
-    functions = {name for name in tl.__all__ if callable(getattr(tl, name))}
     listed = {*CALLS, *(name for names in NOT_CALLED.values() for name in names)}
-    assert listed == functions
+    of_core = {f"core.{name}" for name in tl.core.__all__ if name not in tl.__all__}
+    assert listed == {*tl.__all__, *of_core}
     assert set(LIBDEVICE) == set(tl.extra.libdevice.__all__)
+    for module, names in OF_MACHINES.items():
+        owner = operator.attrgetter(module)(tl)
+        assert names.keys() == {n for n in owner.__all__ if callable(getattr(owner, n))} - OF_HOSTS
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}(" in text or f"`tl.{name}`" in text for name in listed)
 
 
 def rows():
@@ -47,7 +56,7 @@ def rows():
     prefix = ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
-            prefix = next((p for p in SECTIONS if p and p[:-1] in line), "")
+            prefix = next((p for p in [*SECTIONS, *BESIDE] if p and p[:-1] in line), "")
         if line.startswith("| `"):
             signature, *_ = line[2:].split(" | ")
             found[prefix + signature.strip("`").partition("(")[0]] = line
@@ -58,7 +67,13 @@ def test_the_page_has_the_signatures_and_docstrings(request):
     if request.config.getoption("--bless"):
         PAGE.write_text(page(), encoding="utf-8")
     shown = rows()
-    assert set(shown) == set(ALL_CALLS)
+    beside = {prefix + name for prefix, names in BESIDE.items() for name in names}
+    assert set(shown) == {*ALL_CALLS, *beside}
+    for module, names in OF_MACHINES.items():
+        for name, where in names.items():
+            function = getattr(operator.attrgetter(module)(tl), name)
+            signature, sentence = fixed_cells(name, function)
+            assert shown[f"{module}.{name}"] == f"| {signature} | {sentence} | {where} |"
     for prefix, (owner, calls) in SECTIONS.items():
         for name in calls:
             value = getattr(owner, name)

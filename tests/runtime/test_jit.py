@@ -584,7 +584,6 @@ def test_kernels_tell_what_they_are():
     ("option", "value", "hint"),
     [
         ("ptx_version", 87, "leave it out"),
-        ("ir_override", "kernel.ttir", "made from the kernel"),
         ("arch", "sm80", "tilewright.compiler.compile"),
         ("instrumentation_mode", "consan", "races=True"),
     ],

@@ -20,7 +20,10 @@ from tilewright.runtime.emulated import current_emulation
 from tilewright.target import NvidiaTarget
 from tilewright.testing import do_bench
 
-__all__ = ["BACKENDS", "Backend", "CpuDriver", "NvidiaDriver", "driver"]
+__all__ = [
+    "BACKENDS", "Backend", "CpuDriver", "DriverBase", "GPUDriver", "NvidiaDriver", "driver",
+    "max_shared_mem",
+]  # fmt: skip
 
 # CU_DEVICE_ATTRIBUTE_* of what Triton tells of a GPU.
 _ATTRIBUTES = {
@@ -66,7 +69,11 @@ class _NvidiaFacts:
         return {name: value.value for name, value in values.items()}
 
 
-class CpuDriver:
+class DriverBase:
+    """What `isinstance` says of all drivers."""
+
+
+class CpuDriver(DriverBase):
     """The CPU: one device, number 0, with no streams."""
 
     utils = _CpuFacts()
@@ -138,7 +145,11 @@ class CpuDriver:
         cache.zero_()
 
 
-class NvidiaDriver(CpuDriver):
+class GPUDriver(CpuDriver):
+    """What `isinstance` says of drivers of GPUs."""
+
+
+class NvidiaDriver(GPUDriver):
     """The NVIDIA GPUs of this machine."""
 
     utils = _NvidiaFacts()  # type: ignore[assignment]
@@ -246,3 +257,8 @@ class DriverChoice:
 
 
 driver = DriverChoice()
+
+
+def max_shared_mem(device: int) -> int:
+    """Return the bytes of shared memory that a block on a GPU may have; 0 on the CPU."""
+    return driver.active.utils.get_device_properties(device)["max_shared_mem"]

@@ -193,7 +193,7 @@ def _tool(name: str, find: Callable[[], str | None] | None = None) -> Switch:
     return Switch(variable, read)
 
 
-_ALWAYS_FROM_KERNELS = "leave it out: the code is always made from the kernel"
+_ALWAYS_FROM_KERNELS = "name one file for one launch: `kernel[grid](..., ir_override=path)`"
 _FIND_ACCESSES = (
     "`tilewright.emulate(..., races=True)` and `kernel.debug[grid](...)` find wrong accesses"
 )

@@ -17,6 +17,7 @@ from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.hooks import LazyDict, launch_facts
 from tilewright.runtime.metadata import make_metadata, packed
 from tilewright.runtime.options import check_options
+from tilewright.runtime.override import read_override
 from tilewright.runtime.request import Request
 from tilewright.runtime.stages import Stages, gpu_stages, tile_stages
 from tilewright.runtime.written_target import with_options
@@ -178,4 +179,5 @@ def _request(src: ASTSource, target: GPUTarget, options: Options) -> Request:
         checks_overflow=debug and bool(options.get("sanitize_overflow", True)),
         version=str(getattr(src.fn, "version", None)),
         target=with_options(target, GpuOptions.among(options)),
+        override=read_override(options.get("ir_override")),
     )

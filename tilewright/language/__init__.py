@@ -39,6 +39,12 @@ from tilewright.language.debug import (
     static_print,
 )
 from tilewright.language.descriptor import (
+    _experimental_descriptor_load as _experimental_descriptor_load,
+)
+from tilewright.language.descriptor import (
+    _experimental_descriptor_store as _experimental_descriptor_store,
+)
+from tilewright.language.descriptor import (
     load_tensor_descriptor,
     make_tensor_descriptor,
     store_tensor_descriptor,
@@ -175,6 +181,7 @@ from tilewright.language.standard import (
     swizzle2d,
 )
 from tilewright.language.structures import (
+    aggregate,
     aggregate_replace,
     constexpr_type,
     slice,
@@ -184,12 +191,16 @@ from tilewright.language.structures import (
 )
 from tilewright.spelling import unknown_name
 
+# The older name.
+_experimental_make_tensor_descriptor = make_tensor_descriptor
+
 __all__ = [
     "TRITON_MAX_TENSOR_NUMEL",
     "PropagateNan",
     "abs",
     "add",
     "advance",
+    "aggregate",
     "aggregate_replace",
     "arange",
     "argmax",

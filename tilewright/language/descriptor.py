@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.builtin import builtin
-from tilewright.frontend.semantic import TensorDescriptor, descriptor
-from tilewright.frontend.semantic.values import describe, fail
+from tilewright.frontend.semantic import TensorDescriptor, casts, descriptor
+from tilewright.frontend.semantic.values import as_shape, describe, fail
 from tilewright.frontend.tensor import Tensor
 
 __all__ = ["load_tensor_descriptor", "make_tensor_descriptor", "store_tensor_descriptor"]
@@ -56,6 +56,31 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Any) -> None:
     tensor([4., 5., 0., 1.], fp32[4])
     """
     _descriptor("store_tensor_descriptor", desc).store(offsets, value)
+
+
+# ---- for programs that were written for Triton before 3.4 --------------------------------------
+
+
+@builtin
+def _experimental_descriptor_load(
+    desc_pointer: Any, offsets: Any, shape: Any, dtype: Any
+) -> Tensor:
+    """Return a block, of `shape`, of what `create_2d_tma_descriptor` describes, as `dtype`."""
+    name = "_experimental_descriptor_load"
+    tile = _descriptor(name, desc_pointer).load(offsets)
+    if tile.shape != as_shape(shape, name):
+        fail(
+            f"{name}: the blocks of the descriptor are {list(tile.shape)}, not {shape}",
+            "name the shape of the block that the descriptor was made with",
+        )
+    return casts.cast(tile, dtype, bitcast=True)
+
+
+@builtin
+def _experimental_descriptor_store(desc_pointer: Any, value: Any, offsets: Any) -> None:
+    """Write a block of what `create_2d_tma_descriptor` describes."""
+    array = _descriptor("_experimental_descriptor_store", desc_pointer)
+    array.store(offsets, casts.cast(value, array.dtype, bitcast=True))
 
 
 def _descriptor(name: str, desc: Any) -> TensorDescriptor:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tilewright import env
 from tilewright.codegen.cpu.compile import generate
 from tilewright.codegen.llvm import assembly, compile_to_object
-from tilewright.errors import CompileError, Location
+from tilewright.errors import CompileError, LaunchError, Location
 from tilewright.frontend.context import compiling_for
 from tilewright.frontend.trace import Described, Runtime, trace
 from tilewright.ir.core import Function
+from tilewright.ir.parser import parse
 from tilewright.ir.printer import to_text
+from tilewright.ir.verifier import verify
 from tilewright.passes.accessed_parameters import accessed_parameters
 from tilewright.passes.dump import write_code
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
@@ -25,6 +27,7 @@ from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.cache import Entry, write_entry
 from tilewright.runtime.host import host
+from tilewright.runtime.override import Override
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
 from tilewright.target import NvidiaTarget
@@ -107,6 +110,11 @@ def with_room(request: Request, work: Callable[[], T]) -> T:
 
 
 def _lower(request: Request) -> Lowered:
+    if request.override is not None and request.override.stage == "ptx":
+        raise LaunchError(
+            f"{request.override.path}: a kernel on the CPU has no PTX",
+            hint='change its tile IR: kernel.asm["ttir"]',
+        )
     with timed(request, "tile IR"):
         function = tile_ir(request)
     if env.debug_level() >= 3:
@@ -144,10 +152,29 @@ def tile_ir(request: Request, target: NvidiaTarget | None = None) -> Function:
     passed in place of an array.
     """
     try:
-        return optimize(traced(request, target))
+        function = traced(request, target)
+        replaced = request.override
+        if replaced is None or replaced.stage == "ptx":
+            return optimize(function)
+        return _in_place_of(function, replaced, request)
     except CompileError as error:
         _explain_addresses(request, error)
         raise
+
+
+def _in_place_of(function: Function, replaced: Override, request: Request) -> Function:
+    """Return the tile IR that a file has, which takes what the kernel takes."""
+    read = parse(replaced.text)
+    verify(read)
+    if [p.type for p in read.body.params] != [p.type for p in function.body.params]:
+        raise LaunchError(
+            f"{replaced.path}: the parameters are not those of `{request.function.name}` for these "
+            "arguments",
+            hint='start from the kernel\'s own text: kernel.asm["ttir"]',
+        )
+    if replaced.stage == "tir":
+        return read
+    return optimize(read if request.debug else remove_assertions(read))
 
 
 def traced(request: Request, target: NvidiaTarget | None = None) -> Function:

@@ -28,6 +28,7 @@ __all__ = [
     "device",
     "device_of_address",
     "driver",
+    "find_device_of_address",
     "link",
 ]
 
@@ -253,6 +254,14 @@ def device_of_address(address: int) -> int:
         doing=f"looking for the GPU of the address {address:#x}",
     )
     return number.value
+
+
+def find_device_of_address(address: int) -> int | None:
+    """Return the number of the GPU whose memory an address is in, None for this machine's own."""
+    try:
+        return device_of_address(address)
+    except LaunchError:
+        return None
 
 
 def _open(number: int) -> Device:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright import env
@@ -13,13 +14,14 @@ from tilewright.codegen.nvidia.assembler import Assembled, assemble
 from tilewright.codegen.nvidia.compile import PtxKernel, generate, prepare
 from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
 from tilewright.codegen.nvidia.toolkit import find_ptxas
-from tilewright.errors import InternalError, Unsupported
+from tilewright.errors import InternalError, LaunchError, Unsupported
 from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.runtime.build import effects, show_code, tile_ir, timed, with_room
 from tilewright.runtime.cache import Entry, write_entry
 from tilewright.runtime.gpu_linker import Linked, linked
 from tilewright.runtime.gpu_target import GpuTarget
+from tilewright.runtime.override import Override
 from tilewright.runtime.report import tell
 from tilewright.runtime.request import Request
 from tilewright.runtime.tensor_maps import to_literal
@@ -92,10 +94,22 @@ def write_ptx(
         tell(to_text(function))
     with timed(request, "PTX"):
         kernel = generate(prepare(function, target, options), target, options)
+        if request.override is not None and request.override.stage == "ptx":
+            kernel = _in_place_of(kernel, request.override)
     if env.shows_ptx():
         tell(kernel.ptx)
     show_code(function, {"ll": kernel.llvm_ir}, "ptx", lambda: kernel.ptx)
     return function, kernel
+
+
+def _in_place_of(kernel: PtxKernel, replaced: Override) -> PtxKernel:
+    """Return a kernel with the PTX of a file, which takes what its own takes."""
+    if not re.search(rf"\.entry\s+{re.escape(kernel.symbol)}\b", replaced.text):
+        raise LaunchError(
+            f"{replaced.path}: there is no entry {kernel.symbol}",
+            hint='start from the kernel\'s own text: kernel.asm["ptx"]',
+        )
+    return replace(kernel, ptx=replaced.text)
 
 
 def _assembled_here(request: Request, lowered: LoweredForGpu) -> Entry:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         gpu_target,
         host_copies,
         launch_function,
+        override,
         request,
         specialization_text,
     )
@@ -56,6 +57,7 @@ else:
     gpu_target = Deferred("tilewright.runtime.gpu_target")
     host_copies = Deferred("tilewright.runtime.host_copies")
     launch_function = Deferred("tilewright.runtime.launch_function")
+    override = Deferred("tilewright.runtime.override")
     request = Deferred("tilewright.runtime.request")
     specialization_text = Deferred("tilewright.runtime.specialization_text")
 
@@ -359,6 +361,11 @@ class JITFunction(SourceFields, KernelInterface):
         __tracebackhide__ = True
         if self._is_reported:
             tell(f"[tilewright] {self.name}[{grid}]: as Python")
+        if options.get("ir_override"):
+            raise LaunchError(
+                f"{self.name}: `ir_override` is for compiled kernels, and this one runs as Python",
+                hint="leave it out here",
+            )
         checks_overflow = bool(options.get("sanitize_overflow", True))
         with self._on_host(arguments) as here:
             run_interpreted(self, here, grid, checks_overflow=checks_overflow)
@@ -444,7 +451,9 @@ class JITFunction(SourceFields, KernelInterface):
     def _key(self, gpu: int | None, arguments: list[Argument], options: dict[str, Any]) -> Any:
         keys = [argument.specialization.key for argument in arguments]
         target = () if gpu is None else (gpu, gpu_options.GpuOptions.among(options))
-        return (*target, *self._checks(options), *keys)
+        named = options.get("ir_override")
+        replaced = () if not named else (override.read_override(named),)
+        return (*target, *self._checks(options), *replaced, *keys)
 
     def _checks(self, options: dict[str, Any]) -> tuple[bool, bool]:
         """Whether assertions are compiled in, and whether overflow is one of them."""
@@ -467,6 +476,7 @@ class JITFunction(SourceFields, KernelInterface):
             checks_overflow=checks_overflow,
             version=str(self.version),
             target=target,
+            override=override.read_override(options.get("ir_override")),
             values={
                 argument.name: argument.value
                 for argument in arguments
@@ -478,6 +488,8 @@ class JITFunction(SourceFields, KernelInterface):
     def _remember(self, launcher: Callable[..., object], kernel: codes.Compiled) -> None:
         if self._hooks or self._is_reported or hooks.surround_launches:
             return
+        if kernel.options.get("ir_override"):
+            return  # the file may change
         remembers(self)
         others = [entry for entry in self.recent if entry[2] is not kernel]
         self._remembered[0] = self.check_globals if self._recorded else None

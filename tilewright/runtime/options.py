@@ -54,7 +54,6 @@ _POWERS_OF_TWO = ("num_warps", "num_ctas")
 # What would change the code and cannot, and what there is in its place.
 _REFUSED = {
     "ptx_version": "leave it out: the PTX is of the version that its instructions need",
-    "ir_override": "leave it out: the code is always made from the kernel",
     "arch": "compile for a GPU that is written down: `tilewright.compiler.compile(source, target)`",
     "instrumentation_mode": "find races with `tilewright.emulate(..., races=True)`",
 }

@@ -27,6 +27,7 @@ from tilewright.runtime.launch_parameters import (
 
 if TYPE_CHECKING:
     from tilewright.runtime.gpu_target import GpuTarget
+    from tilewright.runtime.override import Override
 
 __all__ = ["Request"]
 
@@ -35,8 +36,8 @@ class Request:
     """A kernel and what is known of its arguments.
 
     With `debug`, assertions are compiled in; with `checks_overflow` too, also those that int32 does
-    not wrap. `target` is a GPU, or None
-    for this machine's CPU. `values` are the ints of the call that asks, for error messages only.
+    not wrap. `target` is a GPU, or None for this machine's CPU. `override` stands in place of one
+    of the stages. `values` are the ints of the call that asks, for error messages only.
     Compiling notes in `times` how many seconds each stage takes.
     """
 
@@ -49,6 +50,7 @@ class Request:
         checks_overflow: bool = False,
         version: str = "",
         target: GpuTarget | None = None,
+        override: Override | None = None,
         values: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.function = function
@@ -57,6 +59,7 @@ class Request:
         self.checks_overflow = checks_overflow
         self.version = version
         self.target = target
+        self.override = override
         self.values = values
         self.times: dict[str, float] = {}
 
@@ -76,6 +79,7 @@ class Request:
             checks_overflow=self.checks_overflow,
             version=self.version,
             target=target,
+            override=self.override,
         )
 
     @functools.cached_property
@@ -95,6 +99,7 @@ class Request:
                 f"debug={self.debug},{self.checks_overflow}",
                 f"disabled={sorted(env.disabled_passes())},lines={env.has_line_numbers()}",
                 *keys,
+                *(() if self.override is None else (self.override.stage, self.override.text)),
             ]
         )
 

@@ -2,6 +2,6 @@
 
 from tilewright.alias.drivers import BACKENDS as backends  # noqa: N811 - the name of Triton
 
-from . import compiler
+from . import compiler, driver
 
-__all__ = ["backends", "compiler"]
+__all__ = ["backends", "compiler", "driver"]

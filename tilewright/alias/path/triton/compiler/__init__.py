@@ -1,5 +1,6 @@
 """`triton.compiler`: compiling for types that are written down, and what goes wrong in it."""
 
+from tilewright.alias.drivers import max_shared_mem
 from tilewright.compiler import ASTSource, compile
 from tilewright.compiler import CompiledSource as CompiledKernel
 from tilewright.compiler.backend import make_backend
@@ -17,4 +18,5 @@ __all__ = [
     "compiler",
     "errors",
     "make_backend",
+    "max_shared_mem",
 ]

@@ -1,5 +1,6 @@
 """`triton.compiler.compiler`: compiling for types that are written down."""
 
+from tilewright.alias.drivers import max_shared_mem
 from tilewright.compiler import ASTSource, GPUTarget, compile
 from tilewright.compiler import CompiledSource as CompiledKernel
 from tilewright.compiler.backend import make_backend
@@ -13,5 +14,6 @@ __all__ = [
     "LazyDict",
     "compile",
     "make_backend",
+    "max_shared_mem",
     "triton_key",
 ]

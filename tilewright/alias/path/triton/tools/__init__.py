@@ -2,9 +2,9 @@
 
 import sys
 
-from tilewright.tools import mxfp, ragged_tma, tensor_descriptor
+from tilewright.tools import experimental_descriptor, mxfp, ragged_tma, tensor_descriptor
 
-for _module in (mxfp, ragged_tma, tensor_descriptor):
+for _module in (experimental_descriptor, mxfp, ragged_tma, tensor_descriptor):
     sys.modules[f"{__name__}.{_module.__name__.rpartition('.')[2]}"] = _module
 
-__all__ = ["mxfp", "ragged_tma", "tensor_descriptor"]
+__all__ = ["experimental_descriptor", "mxfp", "ragged_tma", "tensor_descriptor"]
