@@ -12,6 +12,7 @@ from tilewright.kernels.rows import (
     accumulator_name,
     column_numbers,
     column_sums,
+    distance_gradient,
     down,
     over_rows,
     row_blocks,
@@ -55,15 +56,6 @@ def weighted_gradient(dy_ptrs, weight_ptr, column, mask, DTYPE: tl.constexpr):
     if weight_ptr is None:
         return dy, dy
     return dy, dy * tl.load(weight_ptr + column, mask, 0.0).to(DTYPE)
-
-
-@tw.jit
-def input_gradient(weighted, normal, along, level, rstd, dsum_ptrs, mask):
-    """Return the gradient of the rows, from the means `along` and `level` of each."""
-    dx = (weighted - normal * along[:, None] - level[:, None]) * rstd[:, None]
-    if dsum_ptrs is not None:
-        dx += tl.load(dsum_ptrs, mask, 0.0).to(dx.dtype)
-    return dx
 
 
 @tw.jit
@@ -134,7 +126,9 @@ def normalize_backward_kernel(
         weighted = dy if weight_ptr is None else dy * weight
         along = row_sums(weighted * normal, ROWS) / columns
         level = 0 * along if RMS else row_sums(weighted, ROWS) / columns
-        dx = (weighted - normal * down(along, ROWS) - down(level, ROWS)) * down(rstd, ROWS)
+        dx = distance_gradient(
+            weighted, normal, down(along, ROWS), down(level, ROWS), down(rstd, ROWS)
+        )
         if dsum_ptr is not None:
             dx += tl.load(dsum_ptr + out, mask, 0.0).to(DTYPE)
         if dweight_ptr is not None:
@@ -192,8 +186,9 @@ def long_rows_backward_kernel(
         dy_at = dy_ptrs + column * dy_column_stride
         _, weighted = weighted_gradient(dy_at, weight_ptr, column, mask, DTYPE)
         normal = (x - mean[:, None]) * rstd[:, None]
-        dsum_ptrs = None if dsum_ptr is None else dsum_ptr + out
-        dx = input_gradient(weighted, normal, along, level, rstd, dsum_ptrs, mask)
+        dx = distance_gradient(weighted, normal, along[:, None], level[:, None], rstd[:, None])
+        if dsum_ptr is not None:
+            dx += tl.load(dsum_ptr + out, mask, 0.0).to(DTYPE)
         tl.store(dx_ptr + out, dx, mask)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.rows import accumulator, row_configs, row_warps
+from tilewright.kernels.rows import accumulator, distance_gradient, row_configs, row_warps
 
 __all__ = [
     "group_gradient_kernel",
@@ -333,8 +333,7 @@ def join_products_kernel(
 @tw.jit
 def input_gradient(x, dy, mean, rstd, weight, level, along):
     """Return the gradient of a tile, from numbers of its channels or its group."""
-    normal = (x - mean) * rstd
-    return (dy * weight - normal * along - level) * rstd
+    return distance_gradient(dy * weight, (x - mean) * rstd, along, level, rstd)
 
 
 @tw.autotune(row_configs, key=_key, default=_gradient_default)

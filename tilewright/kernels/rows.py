@@ -17,6 +17,7 @@ __all__ = [
     "accumulator_name",
     "column_numbers",
     "column_sums",
+    "distance_gradient",
     "down",
     "over_rows",
     "own_rows",
@@ -151,6 +152,15 @@ def row_maxima(x, ROWS: tl.constexpr):
 def row_offsets(row, after, before_stride, after_stride):
     """Return where rows start, as offsets of 64 bits."""
     return (row // after).to(tl.int64) * before_stride + (row % after) * after_stride
+
+
+@tw.jit
+def distance_gradient(weighted, normal, along, level, rstd):
+    """Return the gradient of what was normalized, from that of the results before the weight.
+
+    `along` and `level` are the means of its products with `normal`, and of itself.
+    """
+    return (weighted - normal * along - level) * rstd
 
 
 @tw.jit
