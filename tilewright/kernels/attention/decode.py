@@ -17,9 +17,9 @@ from tilewright.kernels.attention.logits import Terms
 from tilewright.kernels.attention.modifications import function_named, name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, padded_width
 from tilewright.kernels.attention.places import Sizes
-from tilewright.kernels.attention.tiles import MULTIPROCESSORS
 from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
 from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import MULTIPROCESSORS
 
 __all__ = ["decode_attention", "paged_attention"]
 

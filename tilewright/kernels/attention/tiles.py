@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tilewright as tw
 from tilewright.kernels.arrays import dtype_name, on_cpu
+from tilewright.kernels.rows import MULTIPROCESSORS
 
 __all__ = ["FORWARD", "KEY_GRADIENTS", "QUERY_GRADIENTS", "tuned"]
 
@@ -63,7 +64,6 @@ WIDER_ELEMENTS: Tiles = {
     256: (Tile(16, 16, 4, 1),),
 }
 CPU = (Tile(128, 128, 4, 1), Tile(64, 128, 4, 1), Tile(64, 64, 4, 1))
-MULTIPROCESSORS = 132
 _MANY_KEYS = 2048
 
 

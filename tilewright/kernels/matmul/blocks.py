@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import tilewright as tw
 from tilewright.kernels.arrays import on_cpu
+from tilewright.kernels.rows import MULTIPROCESSORS
 
-__all__ = ["MULTIPROCESSORS", "chunk_for", "tuned"]
+__all__ = ["chunk_for", "tuned"]
 
-MULTIPROCESSORS = 132
 _SHARED = 226 << 10  # bytes of shared memory, less what barriers take
 
 

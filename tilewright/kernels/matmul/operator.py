@@ -14,10 +14,11 @@ from tilewright.kernels.arrays import (
     strides,
 )
 from tilewright.kernels.matmul.activation import activation_gradients
-from tilewright.kernels.matmul.blocks import MULTIPROCESSORS, chunk_for
+from tilewright.kernels.matmul.blocks import chunk_for
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.product import Sizes, matmul_kernel, sum_parts_kernel
 from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import MULTIPROCESSORS
 
 __all__ = ["add_parts", "itemsize_of", "matmul_operation", "oriented", "sum_dtype"]
 

@@ -19,7 +19,6 @@ from tilewright.kernels.arrays import (
     torch,
 )
 from tilewright.kernels.checks import array, floating, of_bytes, ranked, same_kind, shaped
-from tilewright.kernels.matmul.blocks import MULTIPROCESSORS
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.four_bits import NF4
 from tilewright.kernels.matmul.operator import add_parts, matmul_operation, sum_dtype
@@ -30,6 +29,7 @@ from tilewright.kernels.matmul.weight_only_kernels import (
     weight_only_kernel,
 )
 from tilewright.kernels.operation import operation, under_autocast
+from tilewright.kernels.rows import MULTIPROCESSORS
 
 __all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
 
