@@ -10,6 +10,7 @@ from benchmarks.library_rows import (
     recurrent,
     softmax,
     sparse,
+    sparse_attention,
 )
 from benchmarks.library_rows.row import LibraryRow
 
@@ -18,5 +19,8 @@ __all__ = ["LibraryRow", "all_rows"]
 
 def all_rows(device: str) -> list[LibraryRow]:
     """The rows for "cuda" or "cpu", in the order of the table."""
-    families = (softmax, norms, layers, images, attention, matmul, quantized, recurrent, sparse)
+    families = (
+        *(softmax, norms, layers, images, attention, matmul, quantized, recurrent),
+        *(sparse, sparse_attention),
+    )
     return [row for family in families for row in family.rows(device)]

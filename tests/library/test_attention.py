@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.library.attention_cases import only, operands, positions, written_out
 from tests.library.checking import (
     agrees,
     compiles,
@@ -22,36 +23,6 @@ from tilewright.kernels.attention import tiles
 from tilewright.kernels.attention.operator import Extras
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
-
-
-def operands(batch, heads, key_heads, queries, keys, width, dtype="float32", device="cpu"):
-    return (
-        tensor((batch, heads, queries, width), dtype, device),
-        tensor((batch, key_heads, keys, width), dtype, device),
-        tensor((batch, key_heads, keys, width), dtype, device),
-    )
-
-
-def written_out(logits_of):
-    """Attention by its definition; a query that sees no key has the result 0."""
-
-    def reference(query, key, value, *others):
-        shared = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(shared, 1) for x in (key, value))
-        logits = logits_of(query @ key.mT / query.shape[-1] ** 0.5, *others)
-        return torch.softmax(logits, -1).nan_to_num(0.0) @ value
-
-    return reference
-
-
-def positions(logits, offset=0):
-    queries, keys = logits.shape[-2:]
-    query = torch.arange(queries, device=logits.device)[:, None] + offset
-    return query, torch.arange(keys, device=logits.device)
-
-
-def only(logits, seen):
-    return logits.masked_fill(~seen, -torch.inf)
 
 
 def agrees_with_pytorch(device, batch, heads, queries, keys, width, dtype, is_causal, is_by_row):

@@ -1,4 +1,4 @@
-"""Products, softmax and attention of which only some blocks are there."""
+"""Products and softmax of matrices of which only some blocks are there."""
 
 import numpy as np
 import pytest
@@ -112,18 +112,10 @@ def test_softmax(device, causal):
     )
 
 
-def test_attention(device):
-    there = random_layout(2, 3, 3, device)
-    there[:, range(3), range(3)] = True
-    sparsity = kernels.BlockSparsity(there, SIZE)
-    q, k, v = (tensor((2, 2, 3 * SIZE, 24), device=device) for _ in range(3))
-    mask = mask_of(there) & torch.ones(3 * SIZE, 3 * SIZE, device=device).tril().bool()
-    agrees(
-        lambda q, k, v: kernels.block_sparse_attention(q, k, v, sparsity, is_causal=True),
-        lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask),
-        *(q, k, v),
-        factor=3,
-    )
+def attention(q, k, v, sparsity):
+    """By products and softmax, as a user may write it where weights are needed, too."""
+    scores = kernels.sdd_matmul(q, k.mT, sparsity)
+    return kernels.dsd_matmul(kernels.block_sparse_softmax(scores, sparsity), v, sparsity)
 
 
 def test_derivatives(device):
@@ -132,7 +124,7 @@ def test_derivatives(device):
     q, k, v = (tensor((1, 1, 2 * SIZE, 3), "float64", device) for _ in range(3))
 
     def function(q, k, v):
-        return kernels.block_sparse_attention(q, k, v, sparsity)
+        return attention(q, k, v, sparsity)
 
     assert torch.autograd.gradcheck(function, (q, k, v), fast_mode=True)
     compiles(function, q, k, v)
@@ -204,9 +196,9 @@ def test_on_an_emulated_gpu():
     mask = mask_of(there)
     with tw.emulate("sm_90a", races=True):
         agrees(
-            lambda q, k, v: kernels.block_sparse_attention(q, k, v, sparsity),
+            lambda q, k, v: attention(q, k, v, sparsity),
             lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask
+                q, k, v, attn_mask=mask, scale=1.0
             ),
             *(q, k, v),
             factor=3,

@@ -27,7 +27,11 @@ IMAGES = ones(2, 3, 4, 4)
 GRU = [ones(9, 2), ones(9, 3), ones(9), ones(9)]
 LSTM = [ones(12, 2), ones(12, 3), ones(12), ones(12)]
 PACKED = dict(
-    zip(("packed", "scales"), kernels.quantize_weight(ones(4, 32), group=32)[:2], strict=True)
+    zip(
+        ("packed", "scales", "zero_points"),
+        kernels.quantize_weight(ones(4, 32), group=32, zero_points=True),
+        strict=True,
+    )
 )
 HALVES = dict(zip(("values", "places"), kernels.compress_semi_sparse(ones(4, 32)), strict=True))
 CACHE = {"key_cache": ones(2, 2, 6, 8), "value_cache": ones(2, 2, 6, 8), "lengths": int32(6, 6)}
@@ -69,6 +73,7 @@ CALLS = {
     "block_sparse_attention": {
         **{name: ones(1, 1, 32, 8) for name in QKV},
         "sparsity": SPARSITY,
+        "key_lengths": int32(4),
     },
     "block_sparse_softmax": {"values": ones(1, 4, 16, 16), "sparsity": SPARSITY},
     "causal_conv1d": {"x": ones(1, 2, 8), "weight": ones(2, 3), "bias": ones(2)},

@@ -10,12 +10,13 @@ from tilewright.kernels import images
 from tilewright.kernels.activations import geglu, gelu, relu, silu, swiglu
 from tilewright.kernels.attention import (
     attention,
+    block_sparse_attention,
     decode_attention,
     paged_attention,
     varlen_attention,
 )
 from tilewright.kernels.block_sparse import BlockSparsity, dds_matmul, dsd_matmul, sdd_matmul
-from tilewright.kernels.block_sparse_softmax import block_sparse_attention, block_sparse_softmax
+from tilewright.kernels.block_sparse_softmax import block_sparse_softmax
 from tilewright.kernels.channel_norms import batch_norm, group_norm, instance_norm
 from tilewright.kernels.convolution import causal_conv1d, conv1d, conv2d
 from tilewright.kernels.cross_entropy import cross_entropy

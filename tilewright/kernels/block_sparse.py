@@ -32,7 +32,6 @@ __all__ = [
     "dds_matmul",
     "dsd_matmul",
     "parts_of",
-    "require_dense",
     "require_sparsity",
     "sdd_matmul",
     "shape_of",
@@ -78,13 +77,16 @@ class BlockSparsity:
                 head * self.rows + row, np.arange(self.heads * self.rows + 1)
             ),
             "by_column": by_column,
+            "row_by_column": row[by_column],
             "column_starts": np.searchsorted(
                 (head * self.columns + column)[by_column],
                 np.arange(self.heads * self.columns + 1),
             ),
         }
         # One array, so that it is one argument of operators: see `parts_of`.
-        flat = np.concatenate([table.astype(np.int32) for table in tables.values()])
+        flat = np.concatenate(
+            [np.pad(table.astype(np.int32), (0, -len(table) % 4)) for table in tables.values()]
+        )
         self.table: Any = torch.from_numpy(flat).to(layout.device) if is_tensor(layout) else flat
 
     def __repr__(self) -> str:
@@ -95,12 +97,16 @@ class BlockSparsity:
 def parts_of(table: Any, shape: list[int]) -> dict[str, Any]:
     """Return the tables of a sparsity of `shape`: (heads, rows, columns, blocks, size)."""
     heads, rows, columns, blocks, _ = shape
-    sizes = (blocks, blocks, blocks, heads * rows + 1, blocks, heads * columns + 1)
-    names = ("head", "row", "column", "row_starts", "by_column", "column_starts")
+    sizes = {
+        **dict.fromkeys(("head", "row", "column"), blocks),
+        "row_starts": heads * rows + 1,
+        **dict.fromkeys(("by_column", "row_by_column"), blocks),
+        "column_starts": heads * columns + 1,
+    }
     parts, start = {}, 0
-    for name, size in zip(names, sizes, strict=True):
+    for name, size in sizes.items():
         parts[name] = table[start : start + size]
-        start += size
+        start += size + -size % 4  # so that 16 bytes divide all addresses
     return parts
 
 
@@ -125,7 +131,7 @@ def sdd_matmul(a: Any, b: Any, sparsity: BlockSparsity) -> Any:
     >>> sdd_matmul(a, a.swapaxes(2, 3), BlockSparsity(np.eye(2, dtype=bool), 16)).shape
     (1, 2, 16, 16)
     """
-    require_dense(sparsity, a=a, b=b)
+    _require_dense(sparsity, a=a, b=b)
     same_dtype(a=a, b=b)
     shaped((*a.shape[:2], sparsity.rows * sparsity.size, a.shape[3]), a=a)
     shaped((*a.shape[:2], a.shape[3], sparsity.columns * sparsity.size), b=b)
@@ -191,7 +197,7 @@ def require_sparsity(sparsity: Any, **arrays: Any) -> None:
     same_kind(**arrays, sparsity=sparsity.table)
 
 
-def require_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
+def _require_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
     """Raise unless arrays are (batch, heads, rows, columns), with the heads of a sparsity."""
     require_sparsity(sparsity, **arrays)
     for name, x in arrays.items():
@@ -201,7 +207,7 @@ def require_dense(sparsity: BlockSparsity, **arrays: Any) -> None:
 
 
 def _check_values(values: Any, sparsity: BlockSparsity, **dense: Any) -> None:
-    require_dense(sparsity, **dense)
+    _require_dense(sparsity, **dense)
     require_sparsity(sparsity, values=values)
     same_kind(values=values, **dense)
     same_dtype(values=values, **dense)

@@ -1,6 +1,5 @@
-"""Softmax of block-sparse matrices, and attention among some blocks of queries and keys."""
+"""Softmax of block-sparse matrices."""
 
-import math
 from typing import Any
 
 import tilewright as tw
@@ -8,20 +7,16 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty_like
 from tilewright.kernels.block_sparse import (
     BlockSparsity,
-    dsd_matmul,
     parts_of,
-    require_dense,
     require_sparsity,
-    sdd_matmul,
     shape_of,
-    swapped,
 )
-from tilewright.kernels.checks import ranked, same_dtype, shaped
+from tilewright.kernels.checks import ranked, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 from tilewright.kernels.softmax import finite, with_more
 
-__all__ = ["block_sparse_attention", "block_sparse_softmax"]
+__all__ = ["block_sparse_softmax"]
 
 
 def block_sparse_softmax(
@@ -48,45 +43,6 @@ def block_sparse_softmax(
     ranked(4, 4, values=values)
     shaped((values.shape[0], sparsity.blocks, sparsity.size, sparsity.size), values=values)
     return _softmax(values, sparsity.table, shape_of(sparsity), scale, is_causal)
-
-
-def block_sparse_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    sparsity: BlockSparsity,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Any:
-    """Return softmax(scale * query key^T) value, of some blocks of the weights; differentiable.
-
-    Memory is that of the blocks that are there.
-
-    Args:
-        query: Array (batch, heads, L, E) of fp16, bf16, fp32 or fp64.
-        key: Array (batch, heads, S, E) of that dtype.
-        value: Array (batch, heads, S, V) of that dtype.
-        sparsity: Which blocks of (L, S) there are, for each head.
-        is_causal: Whether a query sees only keys that are not behind it.
-        scale: 1 / sqrt(E) by default.
-
-    Returns:
-        Array (batch, heads, L, V).
-
-    Source: Child et al., "Generating long sequences with sparse transformers", 2019.
-
-    >>> import numpy as np
-    >>> x = np.ones((1, 1, 32, 16), np.float32)
-    >>> sparsity = BlockSparsity(np.eye(2, dtype=bool), 16)
-    >>> block_sparse_attention(x, x, x, sparsity).min()
-    np.float32(1.0)
-    """
-    require_dense(sparsity, query=query, key=key, value=value)
-    same_dtype(query=query, key=key, value=value)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = sdd_matmul(query, swapped(key), sparsity)
-    weights = block_sparse_softmax(scores, sparsity, scale, is_causal)
-    return dsd_matmul(weights, value, sparsity)
 
 
 @tw.jit

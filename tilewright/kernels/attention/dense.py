@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+import tilewright as tw
 from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor, torch
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
+from tilewright.kernels.block_sparse import require_sparsity, shape_of
 from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
 from tilewright.kernels.operation import under_autocast
 
@@ -34,6 +36,7 @@ def attention(
     mask_mod: Any = None,
     mod_tensors: tuple[Any, ...] = (),
     seed: Any = None,
+    sparsity: Any = None,
 ) -> Any:
     """Return softmax(query keyᵀ * scale + ...) value, the logits never in memory; differentiable.
 
@@ -63,6 +66,8 @@ def attention(
         mod_tensors: Arrays for these functions; without gradients.
         seed: Of dropout: an integer, or an array of one int64 on the same device; by default drawn
             from PyTorch's generator. The same seed leaves out the same weights.
+        sparsity: A `BlockSparsity` of (L, S), for each head or one for all, as
+            `block_sparse_attention` takes it: only keys in these blocks are seen.
 
     Returns:
         An array (..., heads, L, Ev) of the dtype of `query`.
@@ -83,11 +88,14 @@ def attention(
     *batch, heads, queries, _ = query.shape
     keys = key.shape[-2]
     shaped((math.prod(batch),), key_lengths=key_lengths)
+    if sparsity is not None:
+        _require_blocks(sparsity, query, keys)
     extras = Extras(
         bias=_bias(attn_mask, (*batch, heads, queries, keys)),
         key_lengths=key_lengths,
         slopes=slopes_of(alibi_slopes, (math.prod(batch), heads)),
         seed=seed_of(seed, query) if dropout_p else None,
+        blocks=None if sparsity is None else sparsity.table,
         tensors=list(mod_tensors),
         scale=scale_of(scale, query),
         cap=softcap,
@@ -98,6 +106,7 @@ def attention(
         score_mod=name_of_function(score_mod),
         score_mod_gradient=name_of_function(score_mod_gradient),
         mask_mod=name_of_function(mask_mod),
+        sparsity=None if sparsity is None else shape_of(sparsity),
     )
     out, _ = attention_operation(*map(_four_axes, (query, key, value)), *extras)
     return out.reshape((*query.shape[:-1], value.shape[-1]))
@@ -111,6 +120,19 @@ def _sides(window: Any) -> tuple[int, int]:
             f"`window` is {window!r}; how many keys are seen before, and after, is needed"
         )
     return window[0], window[1]
+
+
+def _require_blocks(sparsity: Any, query: Any, keys: int) -> None:
+    """Raise unless the blocks of a sparsity are those of all queries and keys."""
+    require_sparsity(sparsity, query=query)
+    heads, queries = query.shape[-3:-1]
+    rows, columns = tw.cdiv(queries, sparsity.size), tw.cdiv(keys, sparsity.size)
+    found = sparsity.heads, sparsity.rows, sparsity.columns
+    if found not in {(heads, rows, columns), (1, rows, columns)}:
+        raise ValueError(
+            f"`sparsity` is of {found} blocks of {sparsity.size}; for {queries} queries and {keys} "
+            f"keys, (heads, {rows}, {columns}) with {heads} heads or 1 are needed"
+        )
 
 
 def require_operands(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:

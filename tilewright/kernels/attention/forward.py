@@ -2,10 +2,10 @@
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.kernels.attention.lists import key_steps, row_at
 from tilewright.kernels.attention.logits import kept, logits_of, weights_of
 from tilewright.kernels.attention.places import (
     first_query_of,
-    key_segments,
     keys_of,
     loaded_block,
     place_of,
@@ -80,10 +80,11 @@ def attend(
     """Go over the keys from `start` to `end`; return the state, and the scores after them.
 
     `ahead`: the scores of the first block, whose softmax then runs beside the products of the
-    next block's; or None.
+    next block's; or None, as where these are steps of a list.
     """
     DTYPE: tl.constexpr = state[2].dtype
-    for first in tl.range(start, end, BLOCK_N):
+    for step in tl.range(start, end, BLOCK_N):
+        first = row_at(place, sizes, step)
         if ahead is None:
             scores = scores_of(operands, sizes, place, first, DTYPE, PRECISION)
         else:
@@ -189,7 +190,7 @@ def attention_kernel(
     highest = tl.full((BLOCK_M,), -float("inf"), DTYPE)
     state = (highest, tl.zeros((BLOCK_M,), DTYPE), tl.zeros((BLOCK_M, VALUE_WIDTH), DTYPE))
     scale = scale.to(DTYPE)
-    bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
+    place, bounds = key_steps(terms, sizes, place, first, BLOCK_M, BLOCK_N, IS_PLAIN)
     highest, total, acc = attend_all(
         (queries, k, v),
         state,
@@ -207,7 +208,7 @@ def attention_kernel(
     if terms.seed is not None:
         acc = acc / (1.0 - terms.dropout)
     lse = highest + tl.log2(total)
-    if not IS_PLAIN:
+    if not IS_PLAIN or terms.lists is not None:
         # Without keys the result is 0, and what the backward pass divides by is infinite.
         is_empty = total == 0.0
         total = tl.where(is_empty, 1.0, total)

@@ -2,6 +2,7 @@
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.kernels.attention.lists import query_steps, row_at
 from tilewright.kernels.attention.logits import score_gradients
 from tilewright.kernels.attention.places import (
     keys_of,
@@ -10,7 +11,6 @@ from tilewright.kernels.attention.places import (
     of_head,
     place_of,
     queries_of,
-    query_segments,
     results_of,
     store_block,
     values_of,
@@ -40,7 +40,8 @@ def go_over_queries(
     keys, values, q, out_gradients, lse_ptr, delta_ptr = operands
     key_gradient, value_gradient = state
     DTYPE: tl.constexpr = key_gradient.dtype
-    for first in tl.range(start, end, BLOCK_M):
+    for step in tl.range(start, end, BLOCK_M):
+        first = row_at(place, sizes, step)
         row = place.first_query + first
         query = first + tl.arange(0, BLOCK_M)
         queries = loaded_block(q, place.array_batch, place.head, row)
@@ -112,8 +113,9 @@ def key_gradients_kernel(
     values = loaded_block(v, place.array_batch, place.head, place.first_key + first)
     scale = scale.to(DTYPE)
     state = (tl.zeros((BLOCK_N, WIDTH), DTYPE), tl.zeros((BLOCK_N, VALUE_WIDTH), DTYPE))
-    bounds = query_segments(terms, place, first, BLOCK_M, BLOCK_N)
     for number in range(sizes.shared):
+        own = of_head(place, place.head * sizes.shared + number)
+        own, bounds = query_steps(terms, sizes, own, first, BLOCK_M, BLOCK_N)
         for part in tl.static_range(3):
             is_bounded = (terms.right, None, terms.left)[part] is not None
             if part == 1 or is_bounded:
@@ -122,7 +124,7 @@ def key_gradients_kernel(
                     state,
                     terms,
                     sizes,
-                    of_head(place, place.head * sizes.shared + number),
+                    own,
                     key,
                     scale,
                     bounds[part],

@@ -22,6 +22,7 @@ class Terms(NamedTuple):
     query_starts: Any = None  # where sequences begin in an array of all, and the last one's end
     key_starts: Any = None
     key_lengths: Any = None
+    lists: Any = None  # of the blocks that there are, if not all
     left: Any = None  # how many keys a query sees before its own position
     right: Any = None  # and after it
     offset: Any = 0  # the position of the first query

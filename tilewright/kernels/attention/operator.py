@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import tilewright as tw
+import tilewright.language as tl
 from tilewright.kernels.arrays import (
     descriptor_strides,
     dtype_name,
@@ -14,6 +15,7 @@ from tilewright.kernels.arrays import (
 )
 from tilewright.kernels.attention.forward import attention_kernel
 from tilewright.kernels.attention.key_gradients import key_gradients_kernel
+from tilewright.kernels.attention.lists import lists_of
 from tilewright.kernels.attention.logits import Terms
 from tilewright.kernels.attention.modifications import function_named
 from tilewright.kernels.attention.places import Sizes
@@ -34,6 +36,7 @@ class Extras(NamedTuple):
     key_lengths: Any = None
     slopes: Any = None
     seed: Any = None
+    blocks: Any = None
     tensors: Any = ()
     scale: float = 1.0
     cap: float = 0.0
@@ -46,13 +49,14 @@ class Extras(NamedTuple):
     score_mod: str = ""
     score_mod_gradient: str = ""
     mask_mod: str = ""
+    sparsity: Any = None  # the shape of a sparsity, of which `blocks` is the table
 
 
 _ARRAYS = Extras._fields.index("tensors")  # so many of the extras are arrays, or None
 _EXTRAS = """Tensor? bias, Tensor? query_starts, Tensor? key_starts, Tensor? key_lengths,
-    Tensor? slopes, Tensor? seed, Tensor[] tensors, float scale, float cap, float dropout,
-    int left, int right, int offset, int most_queries, int most_keys,
-    str score_mod, str score_mod_gradient, str mask_mod"""
+    Tensor? slopes, Tensor? seed, Tensor? blocks, Tensor[] tensors, float scale, float cap,
+    float dropout, int left, int right, int offset, int most_queries, int most_keys,
+    str score_mod, str score_mod_gradient, str mask_mod, int[]? sparsity"""
 
 
 def _accumulator(x: Any) -> str:
@@ -74,22 +78,27 @@ def _allocate(query: Any, key: Any, value: Any, *extras: Any) -> tuple[Any, Any]
     return out, empty((batch, heads, _rows(queries)), query, _accumulator(query))
 
 
-def _sizes(query: Any, key: Any, value: Any) -> Sizes:
+def _sizes(query: Any, key: Any, value: Any, extras: Extras) -> Sizes:
     batch, heads, queries, width = query.shape
     key_heads, keys, value_width = value.shape[1:]
     shared = heads // key_heads
     rows = _rows(queries)
-    return Sizes(batch, heads, key_heads, shared, queries, keys, width, value_width, rows)
+    block = None if extras.blocks is None else tl.constexpr(extras.sparsity[4])
+    return Sizes(batch, heads, key_heads, shared, queries, keys, width, value_width, rows, block)
 
 
-def _terms(extras: Extras, sizes: Sizes) -> Terms:
+def _terms(extras: Extras, *, by_column: bool) -> Terms:
     def limit(number: int) -> int | None:
         return None if number == UNLIMITED else number
 
+    lists = None
+    if extras.blocks is not None:
+        lists = lists_of(extras.blocks, extras.sparsity, by_column=by_column)
     return Terms(
         query_starts=extras.query_starts,
         key_starts=extras.key_starts,
         key_lengths=extras.key_lengths,
+        lists=lists,
         left=limit(extras.left),
         right=limit(extras.right),
         offset=extras.offset,
@@ -124,11 +133,12 @@ def _widths(query: Any, extras: Extras, sizes: Sizes) -> dict[str, Any]:
 
 
 def _is_plain(extras: Extras, sizes: Sizes) -> bool:
-    """Whether logits are but scaled scores, and all queries see the same whole blocks of keys."""
+    """Whether logits are but scaled scores, and queries see whole blocks of keys, if any."""
     numbers = extras.cap, extras.left, extras.right, extras.score_mod, extras.mask_mod
-    has_arrays = any(x is not None for x in extras[:_ARRAYS])
+    has_arrays = any(x is not None for x in extras._replace(blocks=None)[:_ARRAYS])
     is_usual = numbers == (0.0, UNLIMITED, UNLIMITED, "", "")
-    return is_usual and not has_arrays and sizes.keys % 128 == 0
+    block = 128 if sizes.block is None else max(128, sizes.block.value)
+    return is_usual and not has_arrays and sizes.keys % block == 0
 
 
 def _is_empty(sizes: Sizes) -> bool:
@@ -147,7 +157,7 @@ def _longest(starts: Any, longest: int, sizes: Sizes, rows: int) -> tuple[int, i
 def attention_operation(outputs: Any, query: Any, key: Any, value: Any, *extras: Any) -> None:
     """Fill in attention of (batch, heads, rows, width), and the logarithms of sums of weights."""
     given = Extras(*extras)
-    sizes = _sizes(query, key, value)
+    sizes = _sizes(query, key, value, given)
     out, lse = outputs
     lse[..., sizes.queries :] = 0  # blocks are read whole
     if _is_empty(sizes) or given.query_starts is not None:  # rows that are in no sequence
@@ -163,7 +173,7 @@ def attention_operation(outputs: Any, query: Any, key: Any, value: Any, *extras:
         lse,
         (*map(descriptor_strides, arrays), strides(out)[:3]),
         sizes,
-        _terms(given, sizes),
+        _terms(given, by_column=False),
         given.scale,
         **_widths(query, given, sizes),
         IS_PLAIN=_is_plain(given, sizes),
@@ -202,7 +212,8 @@ def _attention_backward(
     has_bias_gradient: bool,
     *extras: Any,
 ) -> None:
-    given, sizes = Extras(*extras), _sizes(query, key, value)
+    given = Extras(*extras)
+    sizes = _sizes(query, key, value, given)
     query_gradient, key_gradient, value_gradient, bias_gradient = outputs
     if _is_empty(sizes) or given.query_starts is not None:  # rows that are in no sequence
         for gradient in outputs:
@@ -212,7 +223,7 @@ def _attention_backward(
     bias_gradient[...] = 0  # blocks that no query sees are not visited
     q, k, v, result, upstream = map(for_descriptors, (query, key, value, out, out_gradient))
     delta = empty_like(lse)
-    terms, widths = _terms(given, sizes), _widths(query, given, sizes)
+    widths = _widths(query, given, sizes)
     most_queries, sequences = _longest(given.query_starts, given.most_queries, sizes, sizes.queries)
     query_gradients_kernel[
         lambda at: (tw.cdiv(most_queries, at["BLOCK_M"]), sizes.heads, sequences)
@@ -223,7 +234,7 @@ def _attention_backward(
         (query_gradient, bias_gradient if has_bias_gradient else None),
         (*map(descriptor_strides, (q, k, v, result, upstream)), strides(query_gradient)[:3]),
         sizes,
-        terms,
+        _terms(given, by_column=False),
         given.scale,
         **widths,
         IS_PLAIN=_is_plain(given, sizes),
@@ -238,7 +249,7 @@ def _attention_backward(
         gradients,
         (*map(descriptor_strides, (q, k, v, upstream)), *(strides(x)[:3] for x in gradients)),
         sizes,
-        terms,
+        _terms(given, by_column=True),
         given.scale,
         **widths,
     )

@@ -21,6 +21,7 @@ __all__ = [
     "store_block",
     "store_numbers",
     "values_of",
+    "with_blocks",
 ]
 
 
@@ -36,6 +37,7 @@ class Sizes(NamedTuple):
     width: Any  # elements of a query and of a key
     value_width: Any
     rows: Any  # numbers for each head in arrays with a number for each query
+    block: Any = None  # rows and columns of the blocks of which only some are there, a constant
 
 
 class Place(NamedTuple):
@@ -49,6 +51,7 @@ class Place(NamedTuple):
     queries: Any  # how many the sequence has
     keys: Any
     offset: Any  # the position of the first query
+    blocks: Any = None  # where the numbers of the blocks to go over are; None: all of them
 
 
 @tw.jit
@@ -87,8 +90,15 @@ def first_query_of(terms, BLOCK_M: tl.constexpr):
 @tw.jit
 def of_head(place, head):
     """Return the same place for another head."""
-    batch, _, array_batch, first_query, first_key, queries, keys, offset = place
-    return Place(batch, head, array_batch, first_query, first_key, queries, keys, offset)
+    batch, _, array_batch, first_query, first_key, queries, keys, offset, blocks = place
+    return Place(batch, head, array_batch, first_query, first_key, queries, keys, offset, blocks)
+
+
+@tw.jit
+def with_blocks(place, blocks):
+    """Return the same place, where the blocks to go over are listed."""
+    batch, head, array_batch, first_query, first_key, queries, keys, offset, _ = place
+    return Place(batch, head, array_batch, first_query, first_key, queries, keys, offset, blocks)
 
 
 @tw.jit

@@ -2,10 +2,10 @@
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.kernels.attention.lists import key_steps, row_at
 from tilewright.kernels.attention.logits import score_gradients
 from tilewright.kernels.attention.places import (
     first_query_of,
-    key_segments,
     keys_of,
     loaded_block,
     numbers_of,
@@ -42,7 +42,8 @@ def go_over_keys(
     queries, out_gradient, lse, delta, k, v = operands
     DTYPE: tl.constexpr = query_gradient.dtype
     key_head = place.head // sizes.shared
-    for first in tl.range(start, end, BLOCK_N):
+    for step in tl.range(start, end, BLOCK_N):
+        first = row_at(place, sizes, step)
         row = place.first_key + first
         key = first + tl.arange(0, BLOCK_N)
         keys = loaded_block(k, place.array_batch, key_head, row)
@@ -107,6 +108,7 @@ def query_gradients_kernel(
     first = first_query_of(terms, BLOCK_M)
     if terms.query_starts is not None and first >= place.queries:  # of a shorter sequence
         return
+    place, bounds = key_steps(terms, sizes, place, first, BLOCK_M, BLOCK_N, IS_PLAIN)
     q = queries_of(q_ptr, sizes, strides[0], BLOCK_M, WIDTH)
     k = keys_of(k_ptr, sizes, strides[1], BLOCK_N, WIDTH)
     v = values_of(v_ptr, sizes, strides[2], BLOCK_N, VALUE_WIDTH)
@@ -122,7 +124,6 @@ def query_gradients_kernel(
     store_numbers(numbers[1], sizes, place, query, delta)
     scale = scale.to(DTYPE)
     gradient = tl.zeros((BLOCK_M, WIDTH), DTYPE)
-    bounds = key_segments(terms, place, first, BLOCK_M, BLOCK_N)
     for part in tl.static_range(3):
         if part == 1 or (part == 0 and terms.left is not None) or (part == 2 and not IS_PLAIN):
             gradient = go_over_keys(

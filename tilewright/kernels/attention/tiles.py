@@ -79,6 +79,8 @@ def _config(tile: Tile) -> tw.Config:
 def _forward_tiles(arguments: dict[str, Any]) -> Tiles:
     terms = arguments["terms"]._replace(offset=None, tensors=None)
     is_long = arguments["sizes"].keys >= _MANY_KEYS
+    if terms.lists is not None:  # a list may be empty: then there are no scores ahead
+        return FORWARD if arguments["IS_PLAIN"] else BOUNDED_FORWARD
     if arguments["IS_PLAIN"]:
         return LONG_FORWARD if is_long else FORWARD
     if terms.right is not None and all(x is None for x in terms._replace(right=None)):
@@ -86,7 +88,23 @@ def _forward_tiles(arguments: dict[str, Any]) -> Tiles:
     return BOUNDED_FORWARD
 
 
+def _within(tile: Tile, block: int) -> Tile:
+    """Return a tile, or one within a block, with as many fewer warps as it is narrower."""
+    if max(tile.queries, tile.keys) <= block:
+        return tile
+    queries, keys = min(tile.queries, block), min(tile.keys, block)
+    share = min(queries / tile.queries, keys / tile.keys)
+    return Tile(queries, keys, max(1, int(tile.warps * share)), tile.stages)
+
+
 def _candidates(tiles: Tiles, arguments: dict[str, Any]) -> tuple[Tile, ...]:
+    found, block = _in_any_block(tiles, arguments), arguments["sizes"].block
+    if block is None:
+        return found
+    return tuple(dict.fromkeys(_within(tile, block.value) for tile in found))
+
+
+def _in_any_block(tiles: Tiles, arguments: dict[str, Any]) -> tuple[Tile, ...]:
     q = arguments["q_ptr"]
     if on_cpu(q):
         return CPU
