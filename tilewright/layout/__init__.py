@@ -7,7 +7,7 @@ draws them.
 
 from tilewright.layout.access import plan_access
 from tilewright.layout.banks import bank_conflicts
-from tilewright.layout.conversion import Exchange, Rename, plan_conversion
+from tilewright.layout.conversion import Exchange, Rename, memory_between, plan_conversion
 from tilewright.layout.linear import LinearLayout
 from tilewright.layout.reduction import reduction_steps
 from tilewright.layout.shuffles import Shuffles
@@ -28,6 +28,7 @@ __all__ = [
     "coalesced_elements",
     "contiguous_elements",
     "distinct_registers",
+    "memory_between",
     "memory_vectors",
     "plan_access",
     "plan_conversion",

@@ -77,13 +77,12 @@ class Access:
         cycles = max(1, self.lane_bytes // 4) * (1 + self.conflicts)
         return len(self.moves) * (1 + cycles)
 
-    def split(self, move: Move) -> tuple[int, int]:
+    def split(self, move: Move, touched: int = 0) -> tuple[int, int]:
         """Return the parts of a move's offset to xor to the lane's offset and then to add to it.
 
         Bits that no lane, warp or block touches can be added, which is what an instruction's
-        immediate offset does.
+        immediate offset does; those of `touched` have other uses, and can not.
         """
-        touched = 0
         for column in self.address.columns:
             touched |= column
         return move.offset & touched, move.offset & ~touched

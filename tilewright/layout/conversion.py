@@ -19,7 +19,7 @@ from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shuffles import Pull, Shuffles, plan_shuffles
 from tilewright.layout.vectors import register_copies
 
-__all__ = ["Exchange", "Plan", "Rename", "plan_conversion"]
+__all__ = ["Exchange", "Plan", "Rename", "memory_between", "plan_conversion"]
 
 _PLACES = ("register", "lane", "warp", "block")
 _WARP_SYNC_COST = 16
@@ -119,6 +119,33 @@ def plan_conversion(
         is_warp_private=in_warp is not None,
     )
     return shuffles if shuffles and shuffles.cost <= exchange.cost else exchange
+
+
+@lru_cache(maxsize=1024)
+def memory_between(source: LinearLayout, target: LinearLayout, element_bits: int) -> LinearLayout:
+    """Return how a tile is laid out in memory: offset, counted in elements -> coordinates.
+
+    It is written from the layout `source`, and read, by vectors, in the layout `target`, which may
+    have only a part of the tile.
+
+    >>> from tilewright.layout.access import plan_access
+    >>> from tilewright.layout.blocked import blocked
+    >>> rows = blocked((16, 16), (1, 8), (16, 2), (1, 1), (1, 0))
+    >>> columns = blocked((16, 16), (8, 1), (2, 16), (1, 1), (0, 1))
+    >>> memory = memory_between(rows, columns, 32)
+    >>> [plan_access(layout, memory, 32).conflicts for layout in (rows, columns)]
+    [0, 0]
+    """
+    have, want = _places(source, source), _places(target, source)
+    return _plan_exchange(
+        source,
+        (have, want),
+        register_copies(target),
+        element_bits,
+        None,
+        (True, False),
+        is_warp_private=False,
+    ).memory
 
 
 def _places(layout: LinearLayout, source: LinearLayout) -> Places:

@@ -168,9 +168,11 @@ class _Exchanger:
 
     def store(self, raw: list[str], repetition: int = 0) -> None:
         """Write a part of the tile, for all to see."""
+        first = self.writer.threads.has_none_of(*self.plan.copying)
+        flag = first.text if first is not None else None
         for move in self._moves(self.plan.stores, repetition):
             texts = [raw[register] for register in move.registers]
-            self.area.store(self.plan.stores, move, texts, self.plan.copying)
+            self.area.store(self.plan.stores, move, texts, flag)
         self._synchronize()
 
     def _moves(self, access: Access, repetition: int) -> list[Move]:

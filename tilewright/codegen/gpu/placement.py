@@ -81,11 +81,11 @@ class Architecture(Protocol):
     def most_summed(self, element: str) -> int:
         """Return how many neighbours of a type one atomic adds to, where nobody reads them."""
 
-    def product_of(self, op: ops.Dot, num_warps: int, *, chained: bool) -> ProductPlan:
+    def product_of(self, op: ops.Dot, num_warps: int, *, chained: bool, deep: bool) -> ProductPlan:
         """Return how a product is computed on so many warps.
 
         `chained` products keep whole rows in a warp, so that a row that one leaves is what the next
-        one takes.
+        one takes. The operand B of `deep` ones is loaded along k.
         """
 
 
@@ -370,14 +370,25 @@ class Placement:
     def product(self, op: ops.Dot) -> ProductPlan:
         """Return how a product is computed."""
         if op not in self._products:
-            chained = self._is_chained(op)
-            self._products[op] = self.architecture.product_of(op, self.num_warps, chained=chained)
+            self._products[op] = self.architecture.product_of(
+                op, self.num_warps, chained=self._is_chained(op), deep=self._is_deep(op)
+            )
         return self._products[op]
 
     def _is_chained(self, op: ops.Dot) -> bool:
         """Whether another product stands beside it, which then reads what this one leaves."""
         neighbours = self.uses.block_of[op].ops
         return any(isinstance(other, ops.Dot) and other is not op for other in neighbours)
+
+    def _is_deep(self, op: ops.Dot) -> bool:
+        """Whether elements along k follow each other where the operand B comes from."""
+        value, axis = op.b, op.b.type.rank - 2
+        while isinstance(value, ops.Permute | ops.Hint):
+            axis = value.order[axis] if isinstance(value, ops.Permute) else axis
+            value = value.x
+        if isinstance(value, ops.DescriptorLoad):
+            return axis == value.type.rank - 1
+        return isinstance(value, ops.Load) and self.order_of_access(value)[0] == axis
 
 
 def _sources(value: Value, layout: LinearLayout) -> list[tuple[Value, LinearLayout]]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright import ops
 from tilewright.codegen.gpu.shared_area import SharedArea, Writer
+from tilewright.codegen.gpu.threads import register_offset, thread_columns
+from tilewright.codegen.gpu.views import cut
 from tilewright.codegen.gpu.words import to_words
 from tilewright.ir.types import ElementType
 from tilewright.layout import LinearLayout, plan_access
 from tilewright.layout.access import Access
 from tilewright.layout.blocked import axis_names
+from tilewright.layout.f2 import dependencies, independent, span
 from tilewright.layout.shared import nvmma_alignment, nvmma_shared, swizzled
 
 __all__ = ["SharedTile", "TileMemory", "block_memory", "memory_of", "put_in_shared"]
@@ -131,19 +134,53 @@ def put_in_shared(
     element: ElementType,
     source: LinearLayout,
     tile: SharedTile,
+    axis: int = 0,
+    start: int = 0,
 ) -> None:
-    """Write the registers of a layout to a tile in shared memory."""
-    memory = tile.memory
-    bits = memory.element_bits
+    """Write the registers of a layout to a tile in shared memory.
+
+    Where the memory is smaller along an axis, those are written that are in it if it begins at
+    `start`, a multiple of its size there.
+    """
+    memory, bits = tile.memory, tile.memory.element_bits
     raw = [to_words(writer.code, [text], element, bits)[0] for text in texts]
+    shape = tuple(output.size for output in memory.layout.outputs)
     stores = plan_access(
-        source, memory.layout, bits, is_store=True, matrix=writer.machine.has_matrix_stores
-    )
-    free = source.free_masks()
+        cut(source, shape), memory.layout, bits, is_store=True,
+        matrix=writer.machine.has_matrix_stores,
+    )  # fmt: skip
     area = SharedArea(writer, tile.start, bits)
-    for move in stores.moves:
-        words = [raw[register] for register in move.registers]
-        area.store(stores, move, words, (free["lane"], free["warp"]))
+    for further, flag in _holders(writer, source, shape, axis, start):
+        for move in stores.moves:
+            words = [raw[register ^ further] for register in move.registers]
+            area.store(stores, move, words, flag)
+
+
+def _holders(
+    writer: Writer, source: LinearLayout, shape: tuple[int, ...], axis: int, start: int
+) -> Iterator[tuple[int, str | None]]:
+    """Where the elements of a part of a tile are: in registers by how much further, and if what.
+
+    A thread has the part if the flag holds, if there is one, and is no copy of another one.
+    """
+    free, code = source.free_masks(), writer.code
+    first = writer.threads.has_none_of(free["lane"], free["warp"])
+    is_first = first.text if first is not None else None
+    columns = [column & -shape[axis] for column in thread_columns(source, axis)]
+    reachable = span(independent(columns))
+    seen = set()
+    for further in span(dependencies(cut(source, shape).columns_of("register"))):
+        wanted = start ^ register_offset(source, axis, further)
+        if wanted in seen or wanted not in reachable:
+            continue
+        seen.add(wanted)
+        flag = is_first
+        if any(columns):
+            place = writer.threads.linear(columns).text
+            flag = code.assign(f"icmp eq i32 {place}, {wanted}")
+            if is_first is not None:
+                flag = code.assign(f"and i1 {flag}, {is_first}")
+        yield further, flag
 
 
 def _with_axes(matrix: TileMemory, rank: int) -> TileMemory:

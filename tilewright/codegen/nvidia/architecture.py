@@ -23,5 +23,5 @@ class NvidiaArchitecture:
         pairs = 8 if vectors else 1
         return {"fp32": 4 if vectors else 1, "bf16": pairs, "fp16": max(2, pairs)}.get(element, 1)
 
-    def product_of(self, op: ops.Dot, num_warps: int, *, chained: bool) -> ProductPlan:
-        return product_of(op, self.target, num_warps, chained=chained)
+    def product_of(self, op: ops.Dot, num_warps: int, *, chained: bool, deep: bool) -> ProductPlan:
+        return product_of(op, self.target, num_warps, chained=chained, deep=deep)

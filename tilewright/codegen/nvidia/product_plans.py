@@ -90,15 +90,17 @@ class WarpgroupProduct(MatrixProduct):
         return True
 
 
-def product_of(op: ops.Dot, target: NvidiaTarget, num_warps: int, *, chained: bool) -> ProductPlan:
+def product_of(
+    op: ops.Dot, target: NvidiaTarget, num_warps: int, *, chained: bool, deep: bool
+) -> ProductPlan:
     """Return how a product is computed on `num_warps` warps.
 
     `chained` products keep whole rows in a warp, so that a row that one leaves is what the next
-    one takes.
+    one takes. The operand B of `deep` ones is loaded along k.
     """
     element, pieces = _matrix_element(op, target)
     if not element:
-        return element_product(op, target.warp_size, num_warps)
+        return element_product(op, target.warp_size, num_warps, chained=chained, deep=deep)
     if pieces == 1 and target.has_wgmma:
         grouped = _warpgroup_product(op, element, num_warps, chained=chained)
         if grouped is not None:

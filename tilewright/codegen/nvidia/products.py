@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tilewright import ops
 from tilewright.codegen.code import Element
-from tilewright.codegen.gpu.element_products import multiply_elements
+from tilewright.codegen.gpu.element_products import ElementProduct, hold_operand, multiply_elements
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.nvidia.product_plans import WarpgroupProduct, WarpProduct
 from tilewright.codegen.nvidia.running import RunningProducts, products_first
@@ -50,7 +50,7 @@ class NvidiaProducts:
                 return
             case WarpProduct():
                 sums = multiply_by_warps(puller, self.machine, op, plan)
-            case _:
+            case ElementProduct():
                 sums = multiply_elements(puller, op, plan)
         level = puller.code.level
         elements = tuple(Element(text, 1, level) for text in sums)
@@ -62,6 +62,10 @@ class NvidiaProducts:
         in_registers = value is op.a and is_read_from_registers(placement, op)
         if plan.runs_on and not in_registers:
             with hold_in_shared(self.puller, placement, self.machine, op, value):
+                yield
+            return
+        if isinstance(plan, ElementProduct):
+            with hold_operand(self.puller, op, plan, value):
                 yield
             return
         self.puller.pull_all(value, plan.a if value is op.a else plan.b)

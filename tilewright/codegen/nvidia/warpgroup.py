@@ -14,13 +14,12 @@ from tilewright import ops
 from tilewright.codegen.code import Element
 from tilewright.codegen.gpu.fragments import Fragments, instruction_tiles
 from tilewright.codegen.gpu.machine import CopyMachine
-from tilewright.codegen.gpu.pairs import Pairs
+from tilewright.codegen.gpu.operands import matrix_of, put_operand, tile_of_matrix
 from tilewright.codegen.gpu.placement import Placement
 from tilewright.codegen.gpu.pull import Puller, Resident
 from tilewright.codegen.gpu.shared import SHARED
-from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of, put_in_shared
+from tilewright.codegen.gpu.shared_tile import SharedTile, TileMemory, memory_of
 from tilewright.codegen.gpu.views import padded
-from tilewright.codegen.gpu.words import WORD_BITS
 from tilewright.codegen.nvidia.asynchronous import MatrixDescriptor
 from tilewright.codegen.nvidia.product_plans import WarpgroupProduct
 from tilewright.codegen.nvidia.running import PutOperand, RunningProduct, RunningProducts
@@ -94,19 +93,12 @@ def _other_readers(
     """The products of the block that read the same matrix, as operand 0 or 1."""
     if 8 * value.type.element.itemsize != 16:
         return  # they could not read it both along its rows and along its columns
-    matrix = _matrix(value)
+    matrix = matrix_of(value)
     for other in placement.uses.block_of[op].ops:
         if isinstance(other, ops.Dot) and placement.product(other).runs_on:
             for role, operand in enumerate((other.a, other.b)):
-                if _matrix(operand) is matrix and (other is not op or operand is not value):
+                if matrix_of(operand) is matrix and (other is not op or operand is not value):
                     yield other, role
-
-
-def _matrix(value: Value) -> Value:
-    """What a matrix is, or is the transpose of."""
-    while isinstance(value, ops.Hint) or (isinstance(value, ops.Permute) and value.order == (1, 0)):
-        value = value.x
-    return value
 
 
 def _is_computed_from_tiles(puller: Puller, value: Value) -> bool:
@@ -150,7 +142,7 @@ def multiply_by_warpgroups(
         if running is None:
             machine.wait_for_products(1, [], kind)
     if running is not None:
-        held = _matrix(op.a) if from_registers else None
+        held = matrix_of(op.a) if from_registers else None
         running.start(RunningProduct(op, plan.accumulator, tuple(sums), kind, held, tuple(put)))
         return
     level = puller.code.level
@@ -231,15 +223,16 @@ def _operands(
     tiles, put, fresh = [], [], False
     for value in values:
         tile = puller.tile_of(value)
-        found = running.find_put(_matrix(value)) if running is not None else None
+        found = running.find_put(matrix_of(value)) if running is not None else None
         if tile is None or not tile.memory.is_operand(_depth_axis(op, value)):
             assert running is not None  # only products that are waited for give memory back
             memory = _memory_for(placement, op, value)
             span = puller.shared.reserve(memory.size_bytes, memory.alignment)
             puller.shared.hold(span)
-            tile = _put(puller, placement, value, SharedTile(memory, span.address))
+            tile = SharedTile(memory, span.address)
+            put_operand(puller, value, tile)
             others = sum(1 for _ in _other_readers(placement, op, value))
-            found = running.put(_matrix(value), _tile_of_matrix(value, tile), span, 1 + others)
+            found = running.put(matrix_of(value), tile_of_matrix(value, tile), span, 1 + others)
             fresh = True
         tiles.append(tile)
         put += [found] if found is not None else []
@@ -247,15 +240,6 @@ def _operands(
         machine.fence_async_proxy()
         puller.shared.barrier()
     return tiles, put
-
-
-def _tile_of_matrix(value: Value, tile: SharedTile) -> SharedTile:
-    """Return the tile of what a value is, or is the transpose of."""
-    while value is not _matrix(value):
-        assert isinstance(value, ops.Hint | ops.Permute)
-        tile = tile.transposed() if isinstance(value, ops.Permute) else tile
-        value = value.x
-    return tile
 
 
 def _depth_axis(op: ops.Dot, value: Value) -> int:
@@ -270,17 +254,6 @@ def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
         inner = placement.order_of_elements(value)[0]
     shape = padded(value.shape)
     return memory_of(shape, (inner, 1 - inner), bits)
-
-
-def _put(puller: Puller, placement: Placement, value: Value, tile: SharedTile) -> SharedTile:
-    """Write an operand to shared memory; asynchronous readers still need a fence."""
-    source = placement.of_elements(value)
-    if 8 * value.type.element.itemsize == WORD_BITS // 2:
-        texts = Pairs(puller).elements(value, source)
-    else:
-        texts = [e.text for e in puller.pull_all(value, source)]
-    put_in_shared(puller, texts, value.type.element, source, tile)
-    return tile
 
 
 @contextmanager
@@ -298,7 +271,8 @@ def hold_in_shared(
         return
     memory = _memory_for(placement, op, value)
     with puller.shared.ring(memory.size_bytes, memory.alignment) as span:
-        tile = _put(puller, placement, value, SharedTile(memory, span.address))
+        tile = SharedTile(memory, span.address)
+        put_operand(puller, value, tile)
         machine.fence_async_proxy()
         puller.shared.barrier()
         puller.tiles[value] = tile
