@@ -113,6 +113,15 @@ class NvidiaTarget(NamedTuple):
         return "nvptx64-nvidia-cuda"
 
     @property
+    def own_shared(self) -> str:
+        """What the shared memory of a block is for copies by one thread, of all that a cluster has.
+
+        Only from version 8.6 on PTX can say that they stay in the block. On sm_120a the others are
+        branches to a function of the driver, for which a thread needs a stack.
+        """
+        return "shared::cta" if self.ptx_feature >= "+ptx86" else "shared::cluster"
+
+    @property
     def fingerprint(self) -> str:
         """A short text that differs where generated code may differ: a part of cache keys."""
         return f"nvidia-{self.architecture}-{self.ptx_feature}"

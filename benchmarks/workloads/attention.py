@@ -59,6 +59,10 @@ class Attention(Workload):
         return [config_of(*tile) for tile in TILES[self.head]]
 
     @property
+    def smaller_configs(self) -> Sequence[Config]:  # type: ignore[override]
+        return [config_of(128, 32, 8, 3)] if self.head > 64 else ()
+
+    @property
     def amount(self) -> float:
         share = 0.5 if self.is_causal else 1
         return 4 * share * self.batch * self.heads * self.length**2 * self.head
@@ -162,7 +166,8 @@ class AttentionBackward(Attention):
 
     @property
     def smaller_configs(self) -> Sequence[Config]:  # type: ignore[override]
-        return [{**config_of(64, 64, 8, 2), "IS_TRANSPOSED": True}]
+        side = 64 if self.head == 64 else 32
+        return [{**config_of(side, side, 8, 2), "IS_TRANSPOSED": True}]
 
     @property
     def amount(self) -> float:

@@ -111,6 +111,16 @@ class Matmul(Workload):
             for m, n, warps, stages in self.tiles
         ]
 
+    @property
+    def smaller_configs(self) -> Sequence[Config]:  # type: ignore[override]
+        """Bytes that are widened first take more registers."""
+        return [] if TYPES[self.kind][0].itemsize > 1 else [{**self.square, "BLOCK_K": 64}]
+
+    @property
+    def square(self) -> Config:
+        """The first configuration, with tiles of half the size."""
+        return {**self.configs[0], "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8}
+
     def grid(self, config: Config) -> tuple[int, ...]:
         return (cdiv(self.m, config["BLOCK_M"]) * cdiv(self.n, config["BLOCK_N"]),)
 
@@ -266,8 +276,7 @@ class PersistentMatmul(DescriptorMatmul):
 
     @property
     def smaller_configs(self) -> Sequence[Config]:  # type: ignore[override]
-        large = {**self.configs[0], "HALVES": False}
-        return [{**large, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3}]
+        return [{**self.square, "HALVES": False, "num_stages": 3}]
 
     def launch(self, system: System, config: Config, inputs: Tensors, outputs: Tensors) -> None:
         programs = min(MULTIPROCESSORS, *self.grid(config))

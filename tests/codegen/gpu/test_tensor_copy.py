@@ -189,6 +189,8 @@ def test_descriptors_become_tensor_copies_where_there_are_such():
     assert "cp.async.bulk.tensor.2d.shared::cluster.global" in kernel.ptx
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in kernel.ptx
     assert len(kernel.tensor_maps) == 3
+    newer = kernel_of(descriptor_matmul_kernel, values, target="sm_120a", **constants)
+    assert "cp.async.bulk.tensor.2d.shared::cta.global" in newer.ptx
     older = kernel_of(descriptor_matmul_kernel, values, target="a100", **constants)
     assert "bulk" not in older.ptx
     assert "cp.async.cg.shared.global" in older.ptx

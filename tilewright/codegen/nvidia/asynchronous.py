@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.codegen.nvidia.assembly import TOGETHER_WRITES, Assembly, listed
+from tilewright.target import NvidiaTarget
 
 __all__ = ["AsynchronousInstructions", "MatrixDescriptor"]
 
@@ -27,6 +28,8 @@ class MatrixDescriptor(NamedTuple):
 
 class AsynchronousInstructions(Assembly):
     """Writes asynchronous instructions."""
+
+    target: NvidiaTarget
 
     # -- copies to shared memory ------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class AsynchronousInstructions(Assembly):
     ) -> None:
         places = ", ".join(f"${4 + number}" for number in range(len(offsets)))
         text = (
-            f"@$0 cp.async.bulk.tensor.{len(offsets)}d.shared::cluster.global.tile"
+            f"@$0 cp.async.bulk.tensor.{len(offsets)}d.{self.target.own_shared}.global.tile"
             f".mbarrier::complete_tx::bytes [$1], [$2, {{{places}}}], [$3];"
         )
         arguments = [f"i1 {flag}", f"ptr addrspace(3) {to}", f"ptr {tensor_map}"]
@@ -116,7 +119,7 @@ class AsynchronousInstructions(Assembly):
         self, to: str, origin: str, size_bytes: int, barrier: str, flag: str
     ) -> None:
         text = (
-            "@$0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+            f"@$0 cp.async.bulk.{self.target.own_shared}.global.mbarrier::complete_tx::bytes "
             f"[$1], [$2], {size_bytes}, [$3];"
         )
         place = self.code.assign(f"addrspacecast ptr {origin} to ptr addrspace(1)")
