@@ -103,16 +103,19 @@ def test_operands_that_do_not_fit_pass_in_parts(shape, num_warps, is_turned):
 
 
 @tw.jit
-def square_kernel(a_ptr, c_ptr, M: tl.constexpr, K: tl.constexpr):
+def square_kernel(a_ptr, c_ptr, TURNED: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
     m, k = tl.arange(0, M), tl.arange(0, K)
     a = tl.load(a_ptr + m[:, None] * K + k[None, :])
-    product = tl.dot(a, tl.trans(a), input_precision="ieee")
+    product = tl.dot(a, tl.trans(a) if TURNED else a, input_precision="ieee")
+    for _ in range(2):
+        product = tl.dot(a, tl.trans(a) if TURNED else a, product, input_precision="ieee")
     tl.store(c_ptr + m[:, None] * M + m[None, :], product)
 
 
-def test_both_operands_are_one_matrix():
-    values = [small_integers((32, 48)), np.zeros((32, 32), np.float32)]
-    check(square_kernel, (1,), values, target="sm_75", M=32, K=48)
+@pytest.mark.parametrize(("is_turned", "k"), [(True, 48), (False, 32)])
+def test_both_operands_are_one_matrix(is_turned, k):
+    values = [small_integers((32, k)), np.zeros((32, 32), np.float32)]
+    check(square_kernel, (1,), values, target="sm_75", TURNED=is_turned, M=32, K=k)
 
 
 @pytest.mark.parametrize(("is_causal", "num_warps"), [(False, 4), (True, 2)])

@@ -59,10 +59,10 @@ def element_product(
 ) -> ElementProduct:
     """Return a plan in which the block of a thread has about as many rows as columns.
 
-    As many of them are neighbours as one load brings. But where the operand B of a `deep` product
-    lies in shared memory as it was loaded, along k, lanes had to wait for each other that do not
-    read the columns beside each other. `chained` products keep whole rows in a warp, and leave
-    neighbours to a thread for what reads them.
+    As many of them are neighbours as one load brings. But the operand B of `deep` products may lie
+    in shared memory as it was loaded, along k: there lanes wait for each other unless they read
+    neighbouring columns. `chained` products keep whole rows in a warp, and leave neighbours to a
+    thread for what reads them.
     """
     shape, k = padded(op.acc.shape), padded(op.a.shape)[-1]
     rank = len(shape)
