@@ -18,6 +18,7 @@ from tests.library.checking import (
     tensor,
 )
 from tilewright import kernels
+from tilewright.kernels import semi_sparse
 
 
 def pattern(rows, columns, device="cpu", part=0.3):
@@ -197,3 +198,17 @@ def test_arguments_that_cannot_be():
         kernels.compress_semi_sparse(torch.zeros(2, 12))
     with pytest.raises(ValueError, match=r"`places` has the shape \(2, 1\); \(2, 2\) is needed"):
         kernels.semi_sparse_linear(torch.zeros(1, 16), torch.zeros(2, 8), torch.zeros(2, 1).byte())
+
+
+@pytest.mark.parametrize(("dtype", "rows", "depth"), [("float16", 3, 160), ("bfloat16", 17, 288)])
+def test_few_rows_on_an_emulated_gpu(monkeypatch, dtype, rows, depth):
+    monkeypatch.setattr(semi_sparse, "on_cpu", lambda _: False)
+    monkeypatch.setattr(semi_sparse, "steps_for", lambda *_: 2)
+    values, places = kernels.compress_semi_sparse(tensor((130, depth), dtype).detach())
+    with tw.emulate("sm_90a", races=True):
+        agrees(
+            lambda x: kernels.semi_sparse_linear(x, values, places),
+            lambda x: x @ kernels.expand_semi_sparse(values, places).double().mT,
+            tensor((rows, depth), dtype),
+            factor=4,
+        )

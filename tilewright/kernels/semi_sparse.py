@@ -4,16 +4,22 @@ They take 9/16 of the memory: the two values, and a number from 0 to 3 for the p
 of two groups in a byte. A kernel reads them so, and multiplies what they stand for.
 """
 
-# The constants of kernels are plain values.
-# mypy: disable-error-code="arg-type"
-
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
-import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, product_precision, torch
+from tilewright.kernels.arrays import (
+    contiguous,
+    descriptor_strides,
+    empty,
+    for_descriptors,
+    is_tensor,
+    itemsize,
+    on_cpu,
+    product_precision,
+    torch,
+)
 from tilewright.kernels.checks import (
     array,
     floating,
@@ -23,10 +29,19 @@ from tilewright.kernels.checks import (
     same_kind,
     shaped,
 )
+from tilewright.kernels.matmul.blocks import steps_for
+from tilewright.kernels.matmul.epilogue import Epilogue
+from tilewright.kernels.matmul.operator import add_parts
+from tilewright.kernels.matmul.product import Sizes
 from tilewright.kernels.operation import operation
-from tilewright.kernels.rows import accumulator
+from tilewright.kernels.semi_sparse_kernels import (
+    semi_sparse_few_rows_kernel,
+    semi_sparse_linear_kernel,
+)
 
 __all__ = ["compress_semi_sparse", "expand_semi_sparse", "semi_sparse_linear"]
+
+_FEW_ROWS = 64
 
 
 def compress_semi_sparse(weight: Any) -> tuple[Any, Any]:
@@ -129,56 +144,6 @@ def _indices(places: Any) -> Any:
     return ((places[..., None] >> np.array(shifts, np.uint8)) & 3).reshape(rows, 2 * count, 2)
 
 
-@tw.jit
-def expanded(values, places, COLUMNS: tl.constexpr):
-    """Return the matrix that pairs of values, and two places for each pair, stand for."""
-    rows: tl.constexpr = values.shape[0]
-    first, second = tl.split(tl.reshape(values, (rows, COLUMNS // 4, 2)))
-    one, two = places & 3, (places >> 2) & 3
-    zero = tl.zeros_like(first)
-    x0 = tl.where(one == 0, first, zero)
-    x1 = tl.where(one == 1, first, tl.where(two == 1, second, zero))
-    x2 = tl.where(one == 2, first, tl.where(two == 2, second, zero))
-    x3 = tl.where(two == 3, second, zero)
-    return tl.reshape(tl.join(tl.join(x0, x2), tl.join(x1, x3)), (rows, COLUMNS))
-
-
-@tw.jit
-def semi_sparse_linear_kernel(
-    x_ptr,
-    values_ptr,
-    places_ptr,
-    out_ptr,
-    M,
-    N,
-    K,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """A tile of x weight^T."""
-    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None]
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    k = tl.arange(0, DEPTH)[None, :]
-    half = tl.arange(0, DEPTH // 2)[None, :]
-    group = tl.arange(0, DEPTH // 4)[None, :]
-    line = column[:, None].to(tl.int64)
-    acc = tl.zeros((ROWS, COLUMNS), DTYPE)
-    for first in range(0, K, DEPTH):
-        x_ptrs = x_ptr + row.to(tl.int64) * K + first + k
-        x = tl.load(x_ptrs, (row < M) & (first + k < K), 0.0)
-        mask = (line < N) & (first // 2 + half < K // 2)
-        values = tl.load(values_ptr + line * (K // 2) + first // 2 + half, mask, 0.0)
-        mask = (line < N) & (first // 4 + group < K // 4)
-        places = tl.load(places_ptr + line * (K // 8) + (first // 8 + group // 2), mask, 0)
-        w = expanded(values, places.to(tl.int32) >> (group % 2 * 4), DEPTH)
-        acc = tl.dot(x, tl.trans(w), acc, input_precision=PRECISION, out_dtype=DTYPE)
-    mask = (row < M) & (column < N)[None, :]
-    tl.store(out_ptr + row.to(tl.int64) * N + column[None, :], acc, mask)
-
-
 def _allocate(x: Any, values: Any, places: Any) -> Any:
     return empty((x.shape[0], values.shape[0]), x)
 
@@ -193,6 +158,9 @@ def _linear(out: Any, x: Any, values: Any, places: Any) -> None:
     if rows * columns == 0:
         return
     depth = x.shape[1]
+    if not on_cpu(x) and itemsize(x) == 2 and rows <= _FEW_ROWS and depth % 32 == 0:
+        _few_rows(out, x, values, places)
+        return
     tile = min(tw.next_power_of_2(max(rows, 16)), 128)
     semi_sparse_linear_kernel[(tw.cdiv(columns, 64), tw.cdiv(rows, tile))](
         contiguous(x),
@@ -209,6 +177,34 @@ def _linear(out: Any, x: Any, values: Any, places: Any) -> None:
         num_warps=4,
         num_stages=3,
     )
+
+
+def _few_rows(out: Any, x: Any, values: Any, places: Any) -> None:
+    """Multiply by pairs of values as they are read, the inner axis in parts."""
+    (rows, columns), depth = out.shape, x.shape[1]
+    block_rows, block_columns, block_depth, stages = max(16, tw.next_power_of_2(rows)), 128, 128, 4
+    tiles, steps = tw.cdiv(columns, block_columns), tw.cdiv(depth, block_depth)
+    staged = stages * block_depth * (block_columns + block_columns // 8 + 2 * block_rows)
+    chunk = steps_for(x, tiles, steps, staged)
+    parts = tw.cdiv(steps, chunk)
+    words = torch.int32 if is_tensor(x) else np.int32
+    arrays = [for_descriptors(contiguous(y)) for y in (x, values, places)]
+    arrays[1:] = [y.view(words) for y in arrays[1:]]
+    sums = empty((parts, rows, columns), x, "float32")
+    semi_sparse_few_rows_kernel[tiles, parts](
+        *arrays,
+        sums,
+        tuple(descriptor_strides(y)[0] for y in arrays),
+        (rows, columns, depth),
+        chunk,
+        BLOCK_M=block_rows,
+        BLOCK_N=block_columns,
+        BLOCK_K=block_depth,
+        num_warps=4,
+        num_stages=stages,
+    )
+    length = chunk * block_depth
+    add_parts(sums, out, Sizes(1, rows, columns, depth, parts, length, parts), Epilogue(), 1.0, "")
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

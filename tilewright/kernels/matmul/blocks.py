@@ -8,7 +8,7 @@ import tilewright as tw
 from tilewright.kernels.arrays import on_cpu
 from tilewright.kernels.rows import MULTIPROCESSORS
 
-__all__ = ["chunk_for", "tuned"]
+__all__ = ["chunk_for", "steps_for", "tuned"]
 
 _SHARED = 226 << 10  # bytes of shared memory, less what barriers take
 
@@ -93,6 +93,17 @@ def chunk_for(x: Any, itemsize: int, batch: int, rows: int, columns: int, inner:
         parts, block = _parts(itemsize, batch, rows, columns, inner), 128 // itemsize
     blocks: int = tw.cdiv(tw.cdiv(inner, max(parts, 1)), block)
     return blocks * block
+
+
+def steps_for(x: Any, tiles: int, steps: int, staged: int) -> int:
+    """Return how many steps of the inner axis a program takes, so that all run at the same time.
+
+    `staged`: the bytes of shared memory that a program needs.
+    """
+    together = max(min(_SHARED // staged, 4), 1)  # on a multiprocessor
+    programs = tw.get_num_threads() if on_cpu(x) else together * MULTIPROCESSORS
+    share: int = tw.cdiv(steps, max(min(programs // tiles, steps // 4, 16), 1))
+    return share
 
 
 def _config(blocks: Blocks, itemsize: int, out_itemsize: int) -> tw.Config:

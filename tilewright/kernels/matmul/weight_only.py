@@ -19,6 +19,7 @@ from tilewright.kernels.arrays import (
     torch,
 )
 from tilewright.kernels.checks import array, floating, of_bytes, ranked, same_kind, shaped
+from tilewright.kernels.matmul.blocks import steps_for
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.four_bits import NF4
 from tilewright.kernels.matmul.operator import add_parts, matmul_operation, sum_dtype
@@ -35,7 +36,7 @@ __all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
 
 KINDS = ("int4", "nf4")
 _MOST_ROWS = 64  # of an input that is multiplied by weights as they are
-_STAGES, _SHARED = 4, 220 << 10
+_STAGES = 4
 
 
 def quantize_weight(
@@ -300,9 +301,7 @@ def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
     depth = min(group, 128)
     tiles, steps = tw.cdiv(columns, block_columns), inner // depth
     staged = _STAGES * depth * (block_columns // 2 + block_rows * itemsize(x))
-    together = max(min(_SHARED // staged, 4), 1)  # programs on a multiprocessor
-    wanted = tw.get_num_threads() if on_cpu(x) else together * MULTIPROCESSORS
-    chunk = tw.cdiv(steps, max(min(wanted // tiles, steps // 4, 16), 1))
+    chunk = steps_for(x, tiles, steps, staged)
     parts = tw.cdiv(steps, chunk)
     arrays = [
         *(for_descriptors(x), _words(packed), for_descriptors(scales.swapaxes(0, 1))),
