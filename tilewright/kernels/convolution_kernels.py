@@ -13,11 +13,15 @@ from tilewright.kernels.arrays import on_cpu
 from tilewright.kernels.rows import accumulator
 
 __all__ = [
+    "MULTIPROCESSORS",
     "convolution_kernel",
     "convolution_weight_kernel",
     "depthwise_kernel",
     "depthwise_weight_kernel",
 ]
+
+
+MULTIPROCESSORS = 132
 
 
 @tw.jit
@@ -52,19 +56,50 @@ def product(x, y, acc, PRECISION):
     return tl.dot(x, y, acc, input_precision=PRECISION)
 
 
+@tw.jit
+def seen_at_tap(corner, h0, w0, first, channels, at_tap, strides, geometry, BLOCK_K: tl.constexpr):
+    """Return where places see the channels from column `first` on, of one tap, and whether."""
+    taps_w, height, width = at_tap
+    tap = first // channels
+    h_distance, w_distance = tap // taps_w * geometry[4], tap % taps_w * geometry[5]
+    h, w = h0 + h_distance, w0 + w_distance
+    mask = (h >= 0) & (h < height) & (w >= 0) & (w < width)
+    distance = h_distance * strides[1] + w_distance * strides[2]
+    channel = first - tap * channels + tl.arange(0, BLOCK_K)
+    return (corner + distance)[:, None] + (channel * strides[3])[None, :], mask[:, None]
+
+
+@tw.jit
+def seen_at_taps(
+    sample, row, column, first, channels, at_tap, strides, geometry,
+    INVERSE: tl.constexpr, WHOLE_TAPS: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Return where places see the columns from `first` on, of any taps, and whether."""
+    taps_w, height, width = at_tap
+    stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w = geometry
+    tap, channel = taps_and_channels(first, channels, WHOLE_TAPS, BLOCK_K)
+    h, is_h = seen(row[:, None], tap // taps_w, height, stride_h, padding_h, dilation_h, INVERSE)
+    w, is_w = seen(column[:, None], tap % taps_w, width, stride_w, padding_w, dilation_w, INVERSE)
+    at = sample[:, None] * strides[0] + h * strides[1] + w * strides[2]
+    return at + channel * strides[3], is_h & is_w
+
+
 def _block_config(arguments: dict[str, Any]) -> tw.Config:
     """Return the configuration before tuning."""
-    width = min(max(tw.next_power_of_2(arguments["out_channels"]), 16), 128)
-    if on_cpu(arguments["x_ptr"]):
-        return tw.Config({"BLOCK_M": 64, "BLOCK_N": width})
+    x, channels = arguments["x_ptr"], arguments["out_channels"]
+    width = max(tw.next_power_of_2(channels), 16)
+    if on_cpu(x):
+        return tw.Config({"BLOCK_M": 64, "BLOCK_N": min(width, 128)})
+    tiles = tw.cdiv(arguments["rows"], 128) * tw.cdiv(channels, 256)
+    width = min(width, 256 if x.dtype.itemsize == 2 and tiles >= MULTIPROCESSORS else 128)
     return tw.Config({"BLOCK_M": 128, "BLOCK_N": width}, num_warps=8 if width > 64 else 4)
 
 
 @tw.autotune(
     [
         tw.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=warps, num_stages=stages)
-        for m, n, warps in ((64, 64, 4), (128, 32, 4), (128, 64, 4), (128, 128, 8), (256, 64, 8))
-        for stages in (2, 3, 4)
+        for m, n, warps in ((64, 64, 4), (128, 32, 4), (128, 64, 4), (128, 128, 8), (128, 256, 8))
+        for stages in (2, 3)
     ],
     key=["rows", "channels", "out_channels", "taps"],
     default=_block_config,
@@ -115,20 +150,29 @@ def convolution_kernel(
     x_ptr += tl.cast(group, tl.int64) * channels * x_channel_stride
     w_ptr += tl.cast(group, tl.int64) * taps * channels * out_channels
     is_m, is_n = (m < rows)[:, None], (n < out_channels)[None, :]
+    strides = x_sample_stride, x_row_stride, x_stride, x_channel_stride
+    geometry = stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w
     acc = tl.zeros((BLOCK_M, BLOCK_N), DTYPE)
+    at_tap = taps_w, height, width
+    corner, h0, w0 = 0, row, column
+    if WHOLE_TAPS and not INVERSE:  # where the first tap is; the others are at the same distances
+        h0, w0 = row * stride_h - padding_h, column * stride_w - padding_w
+        corner = sample * x_sample_stride + h0 * x_row_stride + w0 * x_stride
     for first in range(0, taps * channels, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
-        tap, channel = taps_and_channels(first, channels, WHOLE_TAPS, BLOCK_K)
-        h, is_h = seen(
-            row[:, None], tap // taps_w, height, stride_h, padding_h, dilation_h, INVERSE
-        )
-        w, is_w = seen(
-            column[:, None], tap % taps_w, width, stride_w, padding_w, dilation_w, INVERSE
-        )
-        place = sample[:, None] * x_sample_stride + h * x_row_stride + w * x_stride
-        mask = is_m & is_h & is_w & (k < taps * channels)[None, :]
-        x = tl.load(x_ptr + place + channel * x_channel_stride, mask, 0.0)
-        w_mask = (k < taps * channels)[:, None] & is_n
+        if WHOLE_TAPS and not INVERSE:
+            at, mask = seen_at_tap(
+                corner, h0, w0, first, channels, at_tap, strides, geometry, BLOCK_K
+            )
+            w_mask = is_n
+        else:
+            at, mask = seen_at_taps(
+                *(sample, row, column, first, channels, at_tap, strides, geometry),
+                *(INVERSE, WHOLE_TAPS, BLOCK_K),
+            )
+            mask = mask & (k < taps * channels)[None, :]
+            w_mask = (k < taps * channels)[:, None] & is_n
+        x = tl.load(x_ptr + at, mask & is_m, 0.0)
         weight = tl.load(w_ptr + k[:, None] * out_channels + n[None, :], w_mask, 0.0)
         acc = product(x, weight, acc, PRECISION)
     out = group * out_channels + n
@@ -144,8 +188,8 @@ def convolution_weight_kernel(
     x_ptr,
     dy_ptr,
     sums_ptr,
-    rows,
-    rows_of_split,
+    lines,
+    steps_of_split,
     channels,
     out_channels,
     taps,
@@ -171,37 +215,50 @@ def convolution_weight_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The gradient of a block of a group's filters, summed over a part of the places."""
+    """The gradient of a block of a tap of a group's filters, summed over a part of the places.
+
+    A step takes `WIDTH` places of each of some lines of the output: the division by its width is
+    done once a line, or not at all.
+    """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     group, split = tl.program_id(1), tl.program_id(2)
-    columns = taps * channels
-    blocks = tl.cdiv(columns, BLOCK_N)
-    m = tl.program_id(0) // blocks * BLOCK_M + tl.arange(0, BLOCK_M)
+    blocks = tl.cdiv(channels, BLOCK_N)
+    tap = tl.program_id(0) // blocks % taps
+    m = tl.program_id(0) // (blocks * taps) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(0) % blocks * BLOCK_N + tl.arange(0, BLOCK_N)
-    out = (group * out_channels + m).to(tl.int64)[:, None]
-    channel = (group * channels + n % channels).to(tl.int64)[None, :]
-    tap = (n // channels)[None, :]
-    is_m, is_n = (m < out_channels)[:, None], (n < columns)[None, :]
+    out = (group * out_channels + m).to(tl.int64)[None, :]
+    channel = (group * channels + n).to(tl.int64)[None, :]
+    is_m, is_n = (m < out_channels)[None, :], (n < channels)[None, :]
+    h_distance = tap // taps_w * dilation_h - padding_h
+    w_distance = tap % taps_w * dilation_w - padding_w
+    LINES: tl.constexpr = BLOCK_K // WIDTH
+    k = tl.arange(0, BLOCK_K)
+    turns = tl.cdiv(out_width, WIDTH)
     acc = tl.zeros((BLOCK_M, BLOCK_N), DTYPE)
-    end = tl.minimum((split + 1) * rows_of_split, rows)
-    for first in range(split * rows_of_split, end, BLOCK_K):
-        k = first + tl.arange(0, BLOCK_K)
-        sample, row, column = coordinates(k, out_height, out_width)
-        h, is_h = seen(row[:, None], tap // taps_w, height, stride_h, padding_h, dilation_h, False)
-        w, is_w = seen(column[:, None], tap % taps_w, width, stride_w, padding_w, dilation_w, False)
-        is_k = k < end
-        at = sample[:, None] * x_sample_stride + h * x_row_stride + w * x_stride
-        x_mask = is_k[:, None] & is_n & is_h & is_w
-        x = tl.load(x_ptr + at + channel * x_channel_stride, x_mask, 0.0)
+    end = tl.minimum((split + 1) * steps_of_split, tl.cdiv(lines, LINES) * turns)
+    for step in range(split * steps_of_split, end):
+        line = step // turns * LINES
+        if LINES > 1:
+            line = line + k // WIDTH
+        sample, row = (line // out_height).to(tl.int64), line % out_height
+        column = step % turns * WIDTH + k % WIDTH
+        h, w = row * stride_h + h_distance, column * stride_w + w_distance
+        is_k = (column < out_width) & (line < lines)
+        is_seen = is_k & (h >= 0) & (h < height) & (w >= 0) & (w < width)
+        at = sample * x_sample_stride + h * x_row_stride + w * x_stride
+        x_ptrs = x_ptr + at[:, None] + channel * x_channel_stride
+        x = tl.load(x_ptrs, is_seen[:, None] & is_n, 0.0)
         at = sample * dy_sample_stride + row * dy_row_stride + column * dy_stride
-        dy_ptrs = dy_ptr + out * dy_channel_stride + at[None, :]
-        dy = tl.load(dy_ptrs, is_m & is_k[None, :], 0.0)
-        acc = product(dy, x, acc, PRECISION)
+        dy_ptrs = dy_ptr + at[:, None] + out * dy_channel_stride
+        dy = tl.load(dy_ptrs, is_k[:, None] & is_m, 0.0)
+        acc = product(tl.trans(dy), x, acc, PRECISION)
+    columns = taps * channels
     filters = tl.num_programs(1) * out_channels
-    at = (split.to(tl.int64) * filters + out) * columns + n[None, :]
-    tl.store(sums_ptr + at, acc, is_m & is_n)
+    line = (split.to(tl.int64) * filters + tl.trans(out)) * columns
+    tl.store(sums_ptr + line + tap * channels + n[None, :], acc, tl.trans(is_m) & is_n)
 
 
 @tw.jit
