@@ -18,6 +18,7 @@ from tests.library.checking import (
     tensor,
 )
 from tilewright import kernels
+from tilewright.kernels import convolution, convolution_kernels
 
 F = torch.nn.functional
 
@@ -142,6 +143,28 @@ def test_on_an_emulated_gpu():
             lambda x, w: F.conv1d(F.pad(x[:, :, 0], (2, 0)), w[:, None], groups=16),
             x,
             causal,
+        )
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "size", "options"),
+    [
+        (16, 24, (5, 6), {"padding": 1}),
+        (32, 16, (4, 70), {"stride": 2, "dilation": 2, "padding": (2, 0)}),
+        (64, 32, (3, 4), {"groups": 2}),
+    ],
+)
+def test_near_channels_on_an_emulated_gpu(monkeypatch, channels, filters, size, options):
+    for module in (convolution, convolution_kernels):
+        monkeypatch.setattr(module, "on_cpu", lambda _: False)
+    x = tensor((1, channels, *size), "bfloat16")
+    weight = tensor((filters, channels // options.get("groups", 1), 2, 3), "bfloat16")
+    with tw.emulate("sm_90a", races=True):
+        agrees(
+            lambda x, w: kernels.conv2d(x, w, **options),
+            lambda x, w: F.conv2d(x, w, **options),
+            *(x, weight),
+            factor=4,
         )
 
 

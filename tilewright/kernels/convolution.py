@@ -413,7 +413,9 @@ def _weight_blocks(x: Any, out_channels: int, channels: int) -> tuple[int, int, 
     """Return the blocks of the gradient of filters, and how many places are summed at once."""
     if on_cpu(x) or itemsize(x) != 2:
         return 64, 64, 32
-    return 128 if out_channels > 64 else 64, 128 if channels > 64 else 64, 64
+    height = 128 if out_channels > 64 else 64
+    width = next((w for w in (256, 128) if height == 128 and channels > w // 2), 64)
+    return height, width, 64
 
 
 def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], groups: int) -> None:
@@ -433,9 +435,10 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
     across = min(tw.next_power_of_2(dy.shape[3]), depth)
     blocks = tw.cdiv(out_channels, height) * tw.cdiv(channels, width) * taps * groups
     lines = dy.shape[0] * dy.shape[2]
-    steps = tw.cdiv(lines, depth // across) * tw.cdiv(dy.shape[3], across)
+    turns = tw.cdiv(dy.shape[3], across)
+    steps = tw.cdiv(lines, depth // across) * turns
     # Enough programs to be busy, each with enough places to be worth it.
-    programs = 4 if on_cpu(x) else 2 * MULTIPROCESSORS
+    programs = 4 if on_cpu(x) else MULTIPROCESSORS * (2 if width <= 128 else 1)
     splits = max(1, min(programs // blocks, steps // 16))
     steps_of_split = tw.cdiv(steps, splits)
     splits = tw.cdiv(steps, steps_of_split)
@@ -445,6 +448,7 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
         dy,
         sums,
         lines,
+        turns,
         steps_of_split,
         channels,
         out_channels,
@@ -455,7 +459,7 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
         BLOCK_K=depth,
         WIDTH=across,
         PRECISION=product_precision(x),
-        num_warps=8 if height == width == 128 else 4,
+        num_warps=8 if height * width >= 128 * 128 else 4,
     )
     total = empty((filters * columns,), sums)
     column_sums([(sums, total)])

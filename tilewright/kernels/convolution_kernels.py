@@ -189,6 +189,7 @@ def convolution_weight_kernel(
     dy_ptr,
     sums_ptr,
     lines,
+    turns,
     steps_of_split,
     channels,
     out_channels,
@@ -220,8 +221,8 @@ def convolution_weight_kernel(
 ):
     """The gradient of a block of a tap of a group's filters, summed over a part of the places.
 
-    A step takes `WIDTH` places of each of some lines of the output: the division by its width is
-    done once a line, or not at all.
+    A step takes `WIDTH` places of each of some lines of the output, so that nothing is divided by
+    its width; a line takes so many turns.
     """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     group, split = tl.program_id(1), tl.program_id(2)
@@ -236,7 +237,6 @@ def convolution_weight_kernel(
     w_distance = tap % taps_w * dilation_w - padding_w
     LINES: tl.constexpr = BLOCK_K // WIDTH
     k = tl.arange(0, BLOCK_K)
-    turns = tl.cdiv(out_width, WIDTH)
     acc = tl.zeros((BLOCK_M, BLOCK_N), DTYPE)
     end = tl.minimum((split + 1) * steps_of_split, tl.cdiv(lines, LINES) * turns)
     for step in range(split * steps_of_split, end):
