@@ -64,9 +64,9 @@ def seen_at_tap(corner, h0, w0, first, channels, at_tap, strides, geometry, BLOC
     h_distance, w_distance = tap // taps_w * geometry[4], tap % taps_w * geometry[5]
     h, w = h0 + h_distance, w0 + w_distance
     mask = (h >= 0) & (h < height) & (w >= 0) & (w < width)
-    distance = h_distance * strides[1] + w_distance * strides[2]
+    distance = h_distance * strides[2] + w_distance * strides[3]
     channel = first - tap * channels + tl.arange(0, BLOCK_K)
-    return (corner + distance)[:, None] + (channel * strides[3])[None, :], mask[:, None]
+    return (corner + distance)[:, None] + (channel * strides[1])[None, :], mask[:, None]
 
 
 @tw.jit
@@ -80,8 +80,8 @@ def seen_at_taps(
     tap, channel = taps_and_channels(first, channels, WHOLE_TAPS, BLOCK_K)
     h, is_h = seen(row[:, None], tap // taps_w, height, stride_h, padding_h, dilation_h, INVERSE)
     w, is_w = seen(column[:, None], tap % taps_w, width, stride_w, padding_w, dilation_w, INVERSE)
-    at = sample[:, None] * strides[0] + h * strides[1] + w * strides[2]
-    return at + channel * strides[3], is_h & is_w
+    at = sample[:, None] * strides[0] + h * strides[2] + w * strides[3]
+    return at + channel * strides[1], is_h & is_w
 
 
 def _block_config(arguments: dict[str, Any]) -> tw.Config:
@@ -119,20 +119,9 @@ def convolution_kernel(
     width,
     out_height,
     out_width,
-    x_sample_stride,
-    x_channel_stride,
-    x_row_stride,
-    x_stride,
-    y_sample_stride,
-    y_channel_stride,
-    y_row_stride,
-    y_stride,
-    stride_h,
-    stride_w,
-    padding_h,
-    padding_w,
-    dilation_h,
-    dilation_w,
+    x_strides,
+    y_strides,
+    geometry,
     INVERSE: tl.constexpr,
     WHOLE_TAPS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -147,27 +136,25 @@ def convolution_kernel(
     m = tl.program_id(0) // blocks * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(0) % blocks * BLOCK_N + tl.arange(0, BLOCK_N)
     sample, row, column = coordinates(m, out_height, out_width)
-    x_ptr += tl.cast(group, tl.int64) * channels * x_channel_stride
+    x_ptr += tl.cast(group, tl.int64) * channels * x_strides[1]
     w_ptr += tl.cast(group, tl.int64) * taps * channels * out_channels
     is_m, is_n = (m < rows)[:, None], (n < out_channels)[None, :]
-    strides = x_sample_stride, x_row_stride, x_stride, x_channel_stride
-    geometry = stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w
     acc = tl.zeros((BLOCK_M, BLOCK_N), DTYPE)
     at_tap = taps_w, height, width
     corner, h0, w0 = 0, row, column
     if WHOLE_TAPS and not INVERSE:  # where the first tap is; the others are at the same distances
-        h0, w0 = row * stride_h - padding_h, column * stride_w - padding_w
-        corner = sample * x_sample_stride + h0 * x_row_stride + w0 * x_stride
+        h0, w0 = row * geometry[0] - geometry[2], column * geometry[1] - geometry[3]
+        corner = sample * x_strides[0] + h0 * x_strides[2] + w0 * x_strides[3]
     for first in range(0, taps * channels, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
         if WHOLE_TAPS and not INVERSE:
             at, mask = seen_at_tap(
-                corner, h0, w0, first, channels, at_tap, strides, geometry, BLOCK_K
+                corner, h0, w0, first, channels, at_tap, x_strides, geometry, BLOCK_K
             )
             w_mask = is_n
         else:
             at, mask = seen_at_taps(
-                *(sample, row, column, first, channels, at_tap, strides, geometry),
+                *(sample, row, column, first, channels, at_tap, x_strides, geometry),
                 *(INVERSE, WHOLE_TAPS, BLOCK_K),
             )
             mask = mask & (k < taps * channels)[None, :]
@@ -178,8 +165,8 @@ def convolution_kernel(
     out = group * out_channels + n
     if bias_ptr is not None:
         acc += tl.load(bias_ptr + out, n < out_channels, 0.0).to(DTYPE)[None, :]
-    place = sample * y_sample_stride + row * y_row_stride + column * y_stride
-    at = place[:, None] + out.to(tl.int64)[None, :] * y_channel_stride
+    place = sample * y_strides[0] + row * y_strides[2] + column * y_strides[3]
+    at = place[:, None] + out.to(tl.int64)[None, :] * y_strides[1]
     tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), is_m & is_n)
 
 

@@ -152,7 +152,7 @@ def attend_all(
     return state
 
 
-@tuned(FORWARD, "IS_PLAIN")
+@tuned(FORWARD, "IS_PLAIN", "IS_CAUSAL")
 @tw.jit
 def attention_kernel(
     q_ptr,
@@ -167,6 +167,7 @@ def attention_kernel(
     WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
     IS_PLAIN: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BY_DESCRIPTOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -175,6 +176,7 @@ def attention_kernel(
 ):
     """Attention of `BLOCK_M` queries of a head; `IS_PLAIN`: to whole blocks of keys, all alike.
 
+    `IS_CAUSAL`: with no other terms than a limit on later keys, for which blocks are chosen.
     `AHEAD`: the products of a block of queries and keys run beside the softmax of the one before.
     """
     DTYPE: tl.constexpr = accumulator(q_ptr.dtype.element_ty)

@@ -132,13 +132,17 @@ def _widths(query: Any, extras: Extras, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def _is_plain(extras: Extras, sizes: Sizes) -> bool:
-    """Whether logits are but scaled scores, and queries see whole blocks of keys, if any."""
-    numbers = extras.cap, extras.left, extras.right, extras.score_mod, extras.mask_mod
+def _is_usual(extras: Extras) -> bool:
+    """Whether logits are but scaled scores, and no key is too far before a query."""
+    numbers = extras.cap, extras.left, extras.score_mod, extras.mask_mod
     has_arrays = any(x is not None for x in extras._replace(blocks=None)[:_ARRAYS])
-    is_usual = numbers == (0.0, UNLIMITED, UNLIMITED, "", "")
+    return numbers == (0.0, UNLIMITED, "", "") and not has_arrays
+
+
+def _is_plain(extras: Extras, sizes: Sizes) -> bool:
+    """Whether, too, queries see whole blocks of keys, if any."""
     block = 128 if sizes.block is None else max(128, sizes.block.value)
-    return is_usual and not has_arrays and sizes.keys % block == 0
+    return _is_usual(extras) and extras.right == UNLIMITED and sizes.keys % block == 0
 
 
 def _is_empty(sizes: Sizes) -> bool:
@@ -177,6 +181,7 @@ def attention_operation(outputs: Any, query: Any, key: Any, value: Any, *extras:
         given.scale,
         **_widths(query, given, sizes),
         IS_PLAIN=_is_plain(given, sizes),
+        IS_CAUSAL=_is_usual(given) and given.right != UNLIMITED,
     )
 
 

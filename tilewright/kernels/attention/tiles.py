@@ -77,13 +77,12 @@ def _config(tile: Tile) -> tw.Config:
 
 
 def _forward_tiles(arguments: dict[str, Any]) -> Tiles:
-    terms = arguments["terms"]._replace(offset=None, tensors=None)
     is_long = arguments["sizes"].keys >= _MANY_KEYS
-    if terms.lists is not None:  # a list may be empty: then there are no scores ahead
+    if arguments["terms"].lists is not None:  # a list may be empty: then there are no scores ahead
         return FORWARD if arguments["IS_PLAIN"] else BOUNDED_FORWARD
     if arguments["IS_PLAIN"]:
         return LONG_FORWARD if is_long else FORWARD
-    if terms.right is not None and all(x is None for x in terms._replace(right=None)):
+    if arguments["IS_CAUSAL"]:
         return LONG_CAUSAL_FORWARD if is_long else CAUSAL_FORWARD
     return BOUNDED_FORWARD
 

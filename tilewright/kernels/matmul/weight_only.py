@@ -30,7 +30,6 @@ from tilewright.kernels.matmul.weight_only_kernels import (
     weight_only_kernel,
 )
 from tilewright.kernels.operation import operation, under_autocast
-from tilewright.kernels.rows import MULTIPROCESSORS
 
 __all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
 
