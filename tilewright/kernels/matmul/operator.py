@@ -115,7 +115,7 @@ def matmul_operation(
 def add_parts(
     parts: Any, out: Any, sizes: Sizes, epilogue: Epilogue, scale: float, activation: str
 ) -> None:
-    """Launch what adds up parts of the inner axis."""
+    """Launch what adds up parts of the inner axis, right behind the launch that writes them."""
     count = tw.next_power_of_2(sizes.parts)
     # Some of the columns for each thread, so that it adds up their parts by itself.
     block = max(min(8192 // count, 512, tw.next_power_of_2(sizes.columns)), 128)
@@ -129,6 +129,8 @@ def add_parts(
         SCALED=scale != 1.0,
         PARTS=count,
         BLOCK=block,
+        OVERLAPS=not on_cpu(parts),
+        launch_pdl=not on_cpu(parts),
     )
 
 

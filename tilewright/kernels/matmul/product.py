@@ -182,8 +182,14 @@ def sum_parts_kernel(
     SCALED: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
-    """Add up the parts of a row, always in the same order, and finish the result."""
+    """Add up the parts of a row, always in the same order, and finish the result.
+
+    `OVERLAPS`: programs may begin before the launch that writes the parts has ended.
+    """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
     row, column, batch = tl.program_id(0), tl.program_id(1) * BLOCK, tl.program_id(2)
     columns = column + tl.arange(0, BLOCK)
     part = tl.arange(0, PARTS)
