@@ -393,7 +393,8 @@ def _convolution_backward(
     dx, dweight, dbias = gradients
     geometry = (*stride, *padding, *dilation)
     if not _is_depthwise(weight, groups):
-        dy, x = _near_channels(dy, filled=True), _near_channels(x, filled=wanted[1])
+        dy = _near_channels(dy, filled=True)
+        x = _near_channels(x, filled=True) if wanted[1] else x
     if wanted[0]:
         if _is_depthwise(weight, groups):
             multiple = weight.shape[0] // groups
