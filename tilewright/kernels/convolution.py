@@ -27,14 +27,13 @@ from tilewright.kernels.checks import (
     shaped,
 )
 from tilewright.kernels.convolution_kernels import (
-    MULTIPROCESSORS,
     convolution_kernel,
     convolution_weight_kernel,
     depthwise_kernel,
     depthwise_weight_kernel,
 )
 from tilewright.kernels.operation import operation
-from tilewright.kernels.rows import accumulator_name, column_sums
+from tilewright.kernels.rows import MULTIPROCESSORS, accumulator_name, column_sums
 
 __all__ = ["causal_conv1d", "conv1d", "conv2d"]
 

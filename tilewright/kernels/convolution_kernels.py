@@ -10,18 +10,14 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import on_cpu
-from tilewright.kernels.rows import accumulator
+from tilewright.kernels.rows import MULTIPROCESSORS, accumulator
 
 __all__ = [
-    "MULTIPROCESSORS",
     "convolution_kernel",
     "convolution_weight_kernel",
     "depthwise_kernel",
     "depthwise_weight_kernel",
 ]
-
-
-MULTIPROCESSORS = 132
 
 
 @tw.jit
