@@ -294,3 +294,21 @@ def test_stores_of_blocks_side_by_side_do_not_wait_for_each_other(step, waits):
     np.testing.assert_array_equal(y[:, :width], x[:, :width])
     np.testing.assert_array_equal(y[:, step : step + 64], x + 1)
     assert len(re.findall(r"cp\.async\.bulk\.wait_group\s+0", ptx)) == waits
+
+
+@tw.jit
+def batched_product_kernel(x, y, out, WIDTH: tl.constexpr):
+    right = tl.reshape(y.load([0, 0, 0]), (WIDTH, WIDTH))
+    acc = tl.dot(tl.reshape(x.load([0, 0, 0]), (64, WIDTH)), right).to(out.dtype)
+    out.store([0, 0, 0], acc[None, :, :])
+
+
+def test_a_product_is_stored_with_an_axis_of_one_as_without():
+    shapes = [(1, 64, 64), (1, 64, 64), (1, 64, 64)]
+    x, y, out = (small_integers(shape, np.float16, i) for i, shape in enumerate(shapes))
+    blocks = [TensorDescriptor.from_tensor(array, [1, 64, 64]) for array in (x, y, out)]
+    with tw.emulate("sm_90a", races=True):
+        ptx = batched_product_kernel[1,](*blocks, WIDTH=64).asm["ptx"]
+    np.testing.assert_array_equal(out, x @ y)
+    assert "stmatrix" in ptx
+    assert not re.search(r"[ls][dt]\.shared\.v", ptx)

@@ -240,6 +240,8 @@ class Placement:
         while waiting:
             value = waiting.pop()
             op = defining_op(value)
+            if isinstance(op, ops.ExpandDims) and len(op.x.shape) > 1:
+                return result_layout(op, self.of_elements(op.x))
             if isinstance(op, ops.Permute | ops.Reshape | ops.Split) and op.x.shape:
                 # What lies beyond the ends of padded tiles would come between.
                 if padded(op.x.shape) == op.x.shape and padded(value.shape) == value.shape:

@@ -56,7 +56,9 @@ def operand_layout(op: Op, layout: LinearLayout) -> LinearLayout | None:
     return None
 
 
-def result_layout(op: ops.Permute | ops.Reshape | ops.Split, layout: LinearLayout) -> LinearLayout:
+def result_layout(
+    op: ops.ExpandDims | ops.Permute | ops.Reshape | ops.Split, layout: LinearLayout
+) -> LinearLayout:
     """Return where the elements of the operand's registers lie in the result of such an op.
 
     Of a tile that is split, both halves are where it was, with copies where one half was.
@@ -64,8 +66,8 @@ def result_layout(op: ops.Permute | ops.Reshape | ops.Split, layout: LinearLayou
     match op:
         case ops.Permute(order=order):
             return _permuted(layout, tuple(order.index(axis) for axis in range(len(order))))
-        case ops.Reshape(shape=shape):
-            return _refolded(layout, padded(shape))
+        case ops.ExpandDims() | ops.Reshape():
+            return _refolded(layout, padded(op.shape))
     return slice_of(layout, len(op.x.shape) - 1)
 
 

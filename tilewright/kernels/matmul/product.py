@@ -72,7 +72,7 @@ def loaded_tile(matrix, batch, row, column, IS_TRANSPOSED: tl.constexpr):
 def store_tile(out, x, batch, row, column, sizes, BY_DESCRIPTOR: tl.constexpr):
     """Store a tile of the result, by its descriptor or by pointers."""
     if BY_DESCRIPTOR:
-        out.store([batch, row, column], tl.reshape(x.to(out.dtype), (1, x.shape[0], x.shape[1])))
+        out.store([batch, row, column], x.to(out.dtype)[None, :, :])
     else:
         rows = row + tl.arange(0, x.shape[0])
         columns = column + tl.arange(0, x.shape[1])
