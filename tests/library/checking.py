@@ -50,15 +50,20 @@ def tensor(shape, dtype="float32", device="cpu", layout="contiguous", *, require
     """Normal random numbers; `layout` is "contiguous", "transposed", "sliced" or "expanded"."""
     kind = DTYPES.get(dtype, getattr(torch, dtype, dtype)) if isinstance(dtype, str) else dtype
     shape = tuple(shape)
+
+    def normal(*size):
+        # In its dtype before there is a view: a conversion of a view is a copy without its strides.
+        return torch.randn(size, device=device).to(kind)
+
     if layout == "transposed" and len(shape) > 1:
-        x = torch.randn((*shape[:-2], shape[-1], shape[-2]), device=device).mT
+        x = normal(*shape[:-2], shape[-1], shape[-2]).mT
     elif layout == "sliced" and shape:
-        x = torch.randn((*shape[:-1], 2 * shape[-1] + 1), device=device)[..., 1::2]
+        x = normal(*shape[:-1], 2 * shape[-1] + 1)[..., 1::2]
     elif layout == "expanded" and shape:
-        x = torch.randn((1, *shape[1:]), device=device).expand(shape)
+        x = normal(1, *shape[1:]).expand(shape)
     else:
-        x = torch.randn(shape, device=device)
-    return x.to(kind).detach().requires_grad_(requires_grad)
+        x = normal(*shape)
+    return x.detach().requires_grad_(requires_grad)
 
 
 layouts = st.sampled_from(["contiguous", "transposed", "sliced", "expanded"])
@@ -104,8 +109,9 @@ def agrees(function, reference, *inputs, factor=1.0, backward=True):
     actual, expected = _tuple(function(*inputs)), _tuple(reference(*exact))
     for number, (y, exact_y) in enumerate(zip(actual, expected, strict=True)):
         assert_close(y, exact_y, factor=factor, name=f"result {number}")
-    if not backward or not any(y.requires_grad for y in actual):
+    if not backward or not any(y.requires_grad for y in expected):
         return
+    assert [y.requires_grad for y in actual] == [y.requires_grad for y in expected]
     upstream = [torch.randn_like(y) for y in actual]
     given = gradients(actual, inputs, upstream)
     wanted = gradients(expected, exact, [dy.to(torch.float64) for dy in upstream])
