@@ -124,7 +124,7 @@ def measure(row: LibraryRow, arguments: argparse.Namespace, copy_gbps: float) ->
             failures[name] = f"{type(error).__name__}: {error}"
     errors = differences(outputs)
     for name, error in errors.items():
-        if error > row.tolerance:
+        if not error <= row.tolerance:  # NaN is wrong, too
             failures[name] = f"wrong by {error:.2g}"
             sides.pop(name, None)
     milliseconds = times(sides, arguments) if sides else {}
@@ -196,14 +196,18 @@ def reached(result: dict[str, Any], side: str) -> float | None:
 
 
 def mark(result: dict[str, Any]) -> str:
+    """Whether the goals are reached; a side that is missing leaves its goal open."""
     if OURS not in result["rates"]:
         return "fails"
+    found = {side: reached(result, side) for side in result["goals"]}
+    lacking = [side for side, ratio in found.items() if ratio is None]
     under = [
         side
-        for side, goal in result["goals"].items()
-        if (found := reached(result, side)) is not None and found < goal * (1 - EQUAL)
+        for side, ratio in found.items()
+        if ratio is not None and ratio < result["goals"][side] * (1 - EQUAL)
     ]
-    return "under " + ", ".join(under) if under else "ok"
+    parts = [f"{word} {', '.join(s)}" for word, s in (("under", under), ("lacks", lacking)) if s]
+    return "; ".join(parts) or "ok"
 
 
 def results_line(result: dict[str, Any]) -> list[str]:
