@@ -1,5 +1,7 @@
 """Arguments that no operation of the library can take, and devices that have no elements."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -106,3 +108,24 @@ def test_tensors_without_elements_tell_shapes():
     y = kernels.layer_norm(x.requires_grad_(), 6)
     y.sum().backward()
     assert x.grad.shape == (2, 4, 6)
+
+
+def in_order(function):
+    """Return the names of the parameters that may come in order; none of a built-in function."""
+    try:
+        given = inspect.signature(function).parameters.values()
+    except ValueError:
+        return []
+    return [x.name for x in given if x.kind == x.POSITIONAL_OR_KEYWORD]
+
+
+# `torch.nn.functional.scaled_mm` wants a recipe for each scale; `torch._scaled_mm` does not.
+SHARED = sorted({*kernels.__all__} & {*dir(torch.nn.functional)} - {"scaled_mm"})
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_arguments_come_in_the_order_of_pytorch(name):
+    """What is asked of built-in functions is that the array is named as theirs."""
+    ours = in_order(getattr(kernels, name))
+    theirs = in_order(getattr(torch.nn.functional, name)) or ["input"]
+    assert ours[: len(theirs)] == theirs[: len(ours)]

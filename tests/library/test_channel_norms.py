@@ -155,9 +155,11 @@ def test_on_an_emulated_gpu():
 
 def test_arguments_that_cannot_be():
     x = torch.zeros(2, 3, 4)
-    with pytest.raises(ValueError, match="`num_groups` is 2, and `x` has 3 channels"):
+    with pytest.raises(ValueError, match="`num_groups` is 2, and `input` has 3 channels"):
         kernels.group_norm(x, 2)
     with pytest.raises(ValueError, match="`running_mean` and `running_var` are needed"):
         kernels.batch_norm(x, None, None)
-    with pytest.raises(ValueError, match=r"`x` has the shape \(3,\); \(samples, channels, ...\)"):
+    with pytest.raises(
+        ValueError, match=r"`input` has the shape \(3,\); \(samples, channels, ...\)"
+    ):
         kernels.batch_norm(x[0, :, 0], None, None)

@@ -77,5 +77,5 @@ def test_layouts_and_devices_agree():
 def test_arguments_that_cannot_be():
     with pytest.raises(ValueError, match="`p` is 2; it has to be from 0 to 1"):
         kernels.dropout(torch.zeros(2), 2)
-    with pytest.raises(TypeError, match="`x` is of int64"):
+    with pytest.raises(TypeError, match="`input` is of int64"):
         kernels.dropout(torch.zeros(2, dtype=torch.int64))

@@ -154,13 +154,15 @@ def test_sizes_and_filters(device, size, interpolation, antialias, dtype):
     x = batch(dtype=dtype, device=device)
     expected = resize(x, size, interpolation, antialias)
     # A sum in another order may fall on the other side of a half.
-    assert_images(images.resize(x, size, interpolation, antialias), expected, levels=1)
+    assert_images(images.resize(x, size, interpolation, antialias=antialias), expected, levels=1)
 
 
 def test_resize(device):
     x = batch(device=device)
     for arguments in [((9, 40), "bicubic", True), ((9, 40), "bilinear", False)]:
-        assert_images(images.resize(x, *arguments), resize(x, *arguments), levels=1)
+        *places, antialias = arguments
+        actual = images.resize(x, *places, antialias=antialias)
+        assert_images(actual, resize(x, *arguments), levels=1)
 
 
 def test_resized_crop(device):
@@ -193,7 +195,7 @@ def test_affine(device, interpolation, fill):
     matrix = inverse_matrix(20, (3, -2), 1.3, (10, -5))
     actual = images.affine(x, 20, (3, -2), 1.3, (10, -5), interpolation, fill)
     assert_images(actual, affine(x, matrix, interpolation, fill))
-    actual = images.rotate(x, 33, interpolation, fill)
+    actual = images.rotate(x, 33, interpolation, fill=fill)
     matrix = inverse_matrix(-33, (0, 0), 1, (0, 0))
     assert_images(actual, affine(x, matrix, interpolation, fill))
 

@@ -136,11 +136,13 @@ def test_on_an_emulated_gpu():
 
 def test_arguments_that_cannot_be():
     x = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match=r"`normalized_shape` is \(4,\), and `x` has the shape"):
+    with pytest.raises(
+        ValueError, match=r"`normalized_shape` is \(4,\), and `input` has the shape"
+    ):
         kernels.layer_norm(x, 4)
     with pytest.raises(ValueError, match=r"`weight` has the shape \(2,\); \(3,\) is needed"):
         kernels.rms_norm(x, 3, torch.zeros(2))
-    with pytest.raises(TypeError, match="`residual` is of float64, and `x` of float32"):
+    with pytest.raises(TypeError, match="`residual` is of float64, and `input` of float32"):
         kernels.add_rms_norm(x, x.double(), 3)
-    with pytest.raises(TypeError, match="`x` is a tensor of PyTorch, and `weight` an array"):
+    with pytest.raises(TypeError, match="`input` is a tensor of PyTorch, and `weight` an array"):
         kernels.layer_norm(x, 3, np.zeros(3))

@@ -123,5 +123,5 @@ def test_arguments_that_cannot_be():
         ValueError, match="`stride` is 0; an integer, or 2 of them, of at least 1 is needed"
     ):
         kernels.avg_pool2d(x, 2, 0)
-    with pytest.raises(ValueError, match="`x` has 1 dimensions; 2 at least are needed"):
+    with pytest.raises(ValueError, match="`input` has 1 dimensions; 2 at least are needed"):
         kernels.max_pool1d(x[0, 0], 2)

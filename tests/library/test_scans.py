@@ -131,9 +131,9 @@ def test_on_an_emulated_gpu():
 
 def test_arguments_that_cannot_be():
     x = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match="`k` is 4, and `x` has 3 elements along `dim`"):
+    with pytest.raises(ValueError, match="`k` is 4, and `input` has 3 elements along `dim`"):
         kernels.topk(x, 4)
-    with pytest.raises(TypeError, match="`x` is of int64; one of float16, bfloat16, float32"):
+    with pytest.raises(TypeError, match="`input` is of int64; one of float16, bfloat16, float32"):
         kernels.topk(x.long(), 1)
     with pytest.raises(ValueError, match="`bins` is 0, `min` 0 and `max` 0; there is no such"):
         kernels.histc(x, 0)

@@ -76,7 +76,7 @@ def test_numpy_arrays():
 def test_arguments_that_cannot_be():
     with pytest.raises(IndexError, match="`dim` is 2, and the array has 2 dimensions"):
         kernels.softmax(torch.zeros(2, 3), 2)
-    with pytest.raises(TypeError, match="`x` is of int64"):
+    with pytest.raises(TypeError, match="`input` is of int64"):
         kernels.softmax(torch.zeros(2, 3, dtype=torch.int64))
 
 

@@ -23,30 +23,30 @@ __all__ = ["activation_gradient", "geglu", "gelu", "relu", "silu", "swiglu"]
 _APPROXIMATIONS = ("none", "tanh")
 
 
-def relu(x: Any) -> Any:
-    """Return max(x, 0); differentiable.
+def relu(input: Any) -> Any:
+    """Return max(input, 0); differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     >>> import numpy as np
     >>> relu(np.array([-1.0, 2.0]))
     array([0., 2.])
     """
-    return _activation(x, "relu")
+    return _activation(input, "relu")
 
 
-def silu(x: Any) -> Any:
-    """Return x * sigmoid(x); differentiable.
+def silu(input: Any) -> Any:
+    """Return input * sigmoid(input); differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Computed in fp32 (fp64).
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Computed in fp32 (fp64).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Elfwing et al., "Sigmoid-weighted linear units", 2017.
 
@@ -54,19 +54,19 @@ def silu(x: Any) -> Any:
     >>> silu(np.array([-1.0, 2.0])).round(3)
     array([-0.269,  1.762])
     """
-    return _activation(x, "silu")
+    return _activation(input, "silu")
 
 
-def gelu(x: Any, approximate: str = "none") -> Any:
-    """Return x times the probability that a standard normal number is at most x; differentiable.
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """Return `input` times the probability of a standard normal number up to it; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Computed in fp32 (fp64).
-        approximate: "none", x (1 + erf(x / sqrt(2))) / 2; or "tanh",
-            x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Computed in fp32 (fp64).
+        approximate: "none", input (1 + erf(input / sqrt(2))) / 2; or "tanh",
+            input (1 + tanh(sqrt(2 / pi) (input + 0.044715 input^3))) / 2.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
 
@@ -74,7 +74,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     >>> gelu(np.array([-1.0, 2.0])).round(3)
     array([-0.159,  1.954])
     """
-    return _activation(x, _gelu_kind(approximate))
+    return _activation(input, _gelu_kind(approximate))
 
 
 def swiglu(gate: Any, up: Any = None) -> Any:
@@ -168,11 +168,11 @@ def activation_kernel(
 
 
 def _allocate(x: Any, kind: str) -> Any:
-    floating(x=x)
+    floating(input=x)
     return empty_in_layout_of(x)
 
 
-@operation("activation(Tensor x, str kind) -> Tensor", allocate=_allocate)
+@operation("activation(Tensor input, str kind) -> Tensor", allocate=_allocate)
 def _activation(out: Any, x: Any, kind: str) -> None:
     _launch(out, x, None, kind)
 

@@ -29,12 +29,12 @@ __all__ = ["batch_norm", "group_norm", "instance_norm"]
 
 
 def group_norm(
-    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
-    """Return (x - mean) / sqrt(variance + eps) * weight + bias over groups; differentiable.
+    """Return (input - mean) / sqrt(variance + eps) * weight + bias over groups; differentiable.
 
     Args:
-        x: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
             Sums are in fp32 (fp64).
         num_groups: The channels of a sample are so many groups with a mean and variance each.
         weight: Array of shape (channels,), or None for ones.
@@ -42,7 +42,7 @@ def group_norm(
         eps: Added to the variance.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Wu and He, "Group Normalization", 2018.
 
@@ -50,17 +50,17 @@ def group_norm(
     >>> group_norm(np.array([[1.0, 3.0, 5.0, 9.0]]), 2, eps=0.0)
     array([[-1.,  1., -1.,  1.]])
     """
-    _check(x, weight=weight, bias=bias)
-    if num_groups < 1 or x.shape[1] % num_groups:
+    _check(input, weight=weight, bias=bias)
+    if num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(
-            f"`num_groups` is {num_groups}, and `x` has {x.shape[1]} channels, which are not so"
-            " many equal groups"
+            f"`num_groups` is {num_groups}, and `input` has {input.shape[1]} channels: no equal"
+            " groups of them"
         )
-    return _channel_norm(x, weight, bias, num_groups, eps)[0]
+    return _channel_norm(input, weight, bias, num_groups, eps)[0]
 
 
 def instance_norm(
-    x: Any,
+    input: Any,
     running_mean: Any = None,
     running_var: Any = None,
     weight: Any = None,
@@ -69,10 +69,10 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Return (x - mean) / sqrt(variance + eps) * weight + bias of each channel; differentiable.
+    """Return (input - mean) / sqrt(variance + eps) * weight + bias of each channel; differentiable.
 
     Args:
-        x: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
             Sums are in fp32 (fp64).
         running_mean: Array of shape (channels,) or None, moved towards the mean in place.
         running_var: Array of shape (channels,) or None, moved towards the variance in place.
@@ -83,7 +83,7 @@ def instance_norm(
         eps: Added to the variance.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Ulyanov et al., "Instance Normalization: The Missing Ingredient", 2016.
 
@@ -92,18 +92,18 @@ def instance_norm(
     array([[[-1.,  1.],
             [-1.,  1.]]])
     """
-    _check(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not use_input_stats:
-        return _with_running(x, running_mean, running_var, weight, bias, eps)
-    y, mean, rstd = _channel_norm(x, weight, bias, x.shape[1], eps)
+        return _with_running(input, running_mean, running_var, weight, bias, eps)
+    y, mean, rstd = _channel_norm(input, weight, bias, input.shape[1], eps)
     if _is_moved(running_mean, running_var):
-        count = math.prod(x.shape[2:])
+        count = math.prod(input.shape[2:])
         _move(running_mean, running_var, mean.mean(0), (rstd**-2 - eps).mean(0), count, momentum)
     return y
 
 
 def batch_norm(
-    x: Any,
+    input: Any,
     running_mean: Any,
     running_var: Any,
     weight: Any = None,
@@ -112,10 +112,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Return (x - mean) / sqrt(variance + eps) * weight + bias of each channel; differentiable.
+    """Return (input - mean) / sqrt(variance + eps) * weight + bias of each channel; differentiable.
 
     Args:
-        x: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (samples, channels, ...), of fp16, bf16, fp32 or fp64 and any strides.
             Sums are in fp32 (fp64).
         running_mean: Array of shape (channels,); in training moved towards the mean in place, if
             it is not None.
@@ -127,7 +127,7 @@ def batch_norm(
         eps: Added to the variance.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 
@@ -136,22 +136,24 @@ def batch_norm(
     array([[-1., -1.],
            [ 1.,  1.]])
     """
-    _check(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
-        return _with_running(x, running_mean, running_var, weight, bias, eps)
-    y, mean, rstd = _channel_norm(x, weight, bias, 0, eps)
+        return _with_running(input, running_mean, running_var, weight, bias, eps)
+    y, mean, rstd = _channel_norm(input, weight, bias, 0, eps)
     if _is_moved(running_mean, running_var):
-        count = math.prod(x.shape) // max(x.shape[1], 1)
+        count = math.prod(input.shape) // max(input.shape[1], 1)
         _move(running_mean, running_var, mean, rstd**-2 - eps, count, momentum)
     return y
 
 
 def _check(x: Any, **parameters: Any) -> None:
-    array(x=x)
+    array(input=x)
     if x.ndim < 2:
-        raise ValueError(f"`x` has the shape {tuple(x.shape)}; (samples, channels, ...) is needed")
-    floating(x=x, **parameters)
-    same_kind(x=x, **parameters)
+        raise ValueError(
+            f"`input` has the shape {tuple(x.shape)}; (samples, channels, ...) is needed"
+        )
+    floating(input=x, **parameters)
+    same_kind(input=x, **parameters)
     shaped((x.shape[1],), **parameters)
 
 
@@ -227,7 +229,7 @@ def _allocate(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
 
 
 @operation(
-    "channel_norm(Tensor x, Tensor? weight, Tensor? bias, SymInt groups, float eps)"
+    "channel_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt groups, float eps)"
     " -> (Tensor, Tensor, Tensor)",
     allocate=_allocate,
     autocast="float32",
@@ -267,7 +269,8 @@ def _allocate_with(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: flo
 
 
 @operation(
-    "channel_norm_with(Tensor x, Tensor mean, Tensor var, Tensor? weight, Tensor? bias, float eps)"
+    "channel_norm_with(Tensor input, Tensor mean, Tensor var, Tensor? weight, Tensor? bias,"
+    " float eps)"
     " -> Tensor",
     allocate=_allocate_with,
 )

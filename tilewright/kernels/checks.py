@@ -80,7 +80,7 @@ def dimension(x: Any, dim: int, name: str = "dim") -> int:
 
     Raise `IndexError` if there is none, and `TypeError` where it is no integer or `x` no array.
     """
-    array(x=x)
+    array(input=x)
     if not hasattr(dim, "__index__"):
         raise TypeError(f"`{name}` is {dim!r}; an integer is needed")
     count: int = x.ndim

@@ -38,6 +38,7 @@ def cross_entropy(
     input: Any,
     target: Any,
     weight: Any = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,

@@ -14,21 +14,21 @@ __all__ = ["cumsum"]
 _MOST_COLUMNS = 4096  # of a row that are summed up at a time
 
 
-def cumsum(x: Any, dim: int) -> Any:
+def cumsum(input: Any, dim: int) -> Any:
     """Return the sums of all elements up to each one along `dim`; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
         dim: The dimension along which they run.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     >>> import numpy as np
     >>> cumsum(np.array([1.0, 2.0, 4.0]), 0)
     array([1., 3., 7.])
     """
-    return _cumsum(x, dimension(x, dim), False)
+    return _cumsum(input, dimension(input, dim), False)
 
 
 @tw.jit
@@ -70,12 +70,12 @@ def cumsum_kernel(
 
 
 def _allocate(x: Any, dim: int, reverse: bool) -> Any:
-    floating(x=x)
+    floating(input=x)
     return empty_like(x)
 
 
 @operation(
-    "cumsum(Tensor x, int dim, bool reverse) -> Tensor", allocate=_allocate, autocast="float32"
+    "cumsum(Tensor input, int dim, bool reverse) -> Tensor", allocate=_allocate, autocast="float32"
 )
 def _cumsum(out: Any, x: Any, dim: int, reverse: bool) -> None:
     x = folded(x, dim)

@@ -16,21 +16,21 @@ from tilewright.kernels.rows import accumulator
 __all__ = ["dropout"]
 
 
-def dropout(x: Any, p: float = 0.5, training: bool = True, seed: Any = None) -> Any:
-    """Return `x` with each element 0 at the rate `p`, the others divided by 1 - p; differentiable.
+def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: Any = None) -> Any:
+    """Return `input`, each element 0 at the rate `p`, or divided by 1 - p; differentiable.
 
     Which elements are 0 depends on the seed and on their place alone: the same on every device.
     Nothing but the seed is kept for the backward pass.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
         p: The rate, from 0 to 1.
-        training: Where false, the result is `x` itself.
-        seed: An integer, or an array of one int64 on the device of `x`; by default a random one, of
-            PyTorch's generator for that device or NumPy's.
+        training: Where false, the result is `input` itself.
+        seed: An integer, or an array of one int64 on the device of `input`; by default a random
+            one, of PyTorch's generator for that device or NumPy's.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011 (Philox).
 
@@ -40,7 +40,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, seed: Any = None) -> 
     """
     if not 0 <= p <= 1:
         raise ValueError(f"`p` is {p}; it has to be from 0 to 1")
-    return _dropout(x, _seed(x, seed), float(p)) if training else x
+    return _dropout(input, _seed(input, seed), float(p)) if training else input
 
 
 def _seed(x: Any, seed: Any) -> Any:
@@ -74,11 +74,11 @@ def dropout_kernel(
 
 
 def _allocate(x: Any, seed: Any, p: float) -> Any:
-    floating(x=x)
+    floating(input=x)
     return empty_like(x)
 
 
-@operation("dropout(Tensor x, Tensor seed, float p) -> Tensor", allocate=_allocate)
+@operation("dropout(Tensor input, Tensor seed, float p) -> Tensor", allocate=_allocate)
 def _dropout(out: Any, x: Any, seed: Any, p: float) -> None:
     columns = math.prod(x.shape)
     if columns == 0:

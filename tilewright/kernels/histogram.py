@@ -25,17 +25,17 @@ _BLOCK = 2048
 _MOST_LOCAL_BINS = 4096  # that a program counts in before it adds to the counts of all
 
 
-def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Return how many elements are in each of `bins` equal parts of the range, ends included.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
         bins: The number of parts.
         min: Where the range starts.
         max: Where it ends; if it is `min`, the range is that of the elements.
 
     Returns:
-        Counts of shape (bins,) and the dtype of `x`; there is no derivative.
+        Counts of shape (bins,) and the dtype of `input`; there is no derivative.
 
     >>> import numpy as np
     >>> histc(np.array([0.1, 0.6, 0.9, 1.5]), 2, 0, 1)
@@ -43,7 +43,9 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """
     if bins < 1 or min > max:
         raise ValueError(f"`bins` is {bins}, `min` {min} and `max` {max}; there is no such range")
-    return converted(_histc(x, bins, float(min), float(max)), str(x.dtype).removeprefix("torch."))
+    return converted(
+        _histc(input, bins, float(min), float(max)), str(input.dtype).removeprefix("torch.")
+    )
 
 
 @tw.jit
@@ -79,11 +81,11 @@ def histc_kernel(
 
 
 def _allocate(x: Any, bins: int, low: float, high: float) -> Any:
-    floating(x=x)
+    floating(input=x)
     return empty((bins,), x, "int32")
 
 
-@operation("histc(Tensor x, int bins, float low, float high) -> Tensor", allocate=_allocate)
+@operation("histc(Tensor input, int bins, float low, float high) -> Tensor", allocate=_allocate)
 def _histc(counts: Any, x: Any, bins: int, low: float, high: float) -> None:
     counts[...] = 0
     size = math.prod(x.shape)

@@ -25,6 +25,7 @@ def linear_cross_entropy(
     input: Any,
     linear_weight: Any,
     target: Any,
+    *,
     linear_bias: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",

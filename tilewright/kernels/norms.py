@@ -28,23 +28,23 @@ __all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
 
 
 def layer_norm(
-    x: Any,
+    input: Any,
     normalized_shape: tuple[int, ...] | list[int] | int,
     weight: Any = None,
     bias: Any = None,
     eps: float = 1e-5,
 ) -> Any:
-    """Return (x - mean) / sqrt(variance + eps) * weight + bias; differentiable.
+    """Return (input - mean) / sqrt(variance + eps) * weight + bias; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        input: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
         normalized_shape: The sizes of the last dimensions, which mean and variance are taken over.
         weight: Array of that shape, or None for ones.
         bias: Array of that shape, or None for zeros.
         eps: Added to the variance.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Ba et al., "Layer Normalization", 2016.
 
@@ -53,26 +53,26 @@ def layer_norm(
     array([[-1.,  1.],
            [-1.,  1.]], dtype=float32)
     """
-    dims = _dimensions(x, normalized_shape, weight=weight, bias=bias)
-    return _normalize(x, weight, bias, dims, eps, False)[0]
+    dims = _dimensions(input, normalized_shape, weight=weight, bias=bias)
+    return _normalize(input, weight, bias, dims, eps, False)[0]
 
 
 def rms_norm(
-    x: Any,
+    input: Any,
     normalized_shape: tuple[int, ...] | list[int] | int,
     weight: Any = None,
     eps: float | None = None,
 ) -> Any:
-    """Return x / sqrt(mean(x^2) + eps) * weight over the last dimensions; differentiable.
+    """Return input / sqrt(mean(input^2) + eps) * weight over the last dimensions; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        input: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
         normalized_shape: The sizes of the last dimensions, which the mean is taken over.
         weight: Array of that shape, or None for ones.
         eps: Added to the mean; by default the spacing of fp32 (fp64) numbers at 1.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 
@@ -81,81 +81,81 @@ def rms_norm(
     array([[ 1.,  1.],
            [-1.,  1.]], dtype=float32)
     """
-    dims = _dimensions(x, normalized_shape, weight=weight)
-    return _normalize(x, weight, None, dims, _epsilon(x, eps), True)[0]
+    dims = _dimensions(input, normalized_shape, weight=weight)
+    return _normalize(input, weight, None, dims, _epsilon(input, eps), True)[0]
 
 
 def add_layer_norm(
-    x: Any,
+    input: Any,
     residual: Any,
     normalized_shape: tuple[int, ...] | list[int] | int,
     weight: Any = None,
     bias: Any = None,
     eps: float = 1e-5,
 ) -> tuple[Any, Any]:
-    """Return `layer_norm(x + residual, ...)` and `x + residual`, in one pass; differentiable.
+    """Return `layer_norm(input + residual, ...)` and the sum, in one pass; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
-        residual: Array of the shape and dtype of `x`.
+        input: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        residual: Array of the shape and dtype of `input`.
         normalized_shape: The sizes of the last dimensions, which mean and variance are taken over.
         weight: Array of that shape, or None for ones.
         bias: Array of that shape, or None for zeros.
         eps: Added to the variance.
 
     Returns:
-        The norm and the sum, of the shape and dtype of `x`.
+        The norm and the sum, of the shape and dtype of `input`.
 
     >>> import numpy as np
     >>> y, total = add_layer_norm(np.ones((1, 2)), np.array([[0.0, 2.0]]), 2, eps=0.0)
     >>> y, total
     (array([[-1.,  1.]]), array([[1., 3.]]))
     """
-    dims = _dimensions(x, normalized_shape, weight=weight, bias=bias)
-    y, total, *_ = _add_normalize(x, residual, weight, bias, dims, eps, False)
+    dims = _dimensions(input, normalized_shape, weight=weight, bias=bias)
+    y, total, *_ = _add_normalize(input, residual, weight, bias, dims, eps, False)
     return y, total
 
 
 def add_rms_norm(
-    x: Any,
+    input: Any,
     residual: Any,
     normalized_shape: tuple[int, ...] | list[int] | int,
     weight: Any = None,
     eps: float | None = None,
 ) -> tuple[Any, Any]:
-    """Return `rms_norm(x + residual, ...)` and `x + residual`, in one pass; differentiable.
+    """Return `rms_norm(input + residual, ...)` and the sum, in one pass; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
-        residual: Array of the shape and dtype of `x`.
+        input: Array of fp16, bf16, fp32 or fp64, of any strides. Sums are in fp32 (fp64).
+        residual: Array of the shape and dtype of `input`.
         normalized_shape: The sizes of the last dimensions, which the mean is taken over.
         weight: Array of that shape, or None for ones.
         eps: Added to the mean; by default the spacing of fp32 (fp64) numbers at 1.
 
     Returns:
-        The norm and the sum, of the shape and dtype of `x`.
+        The norm and the sum, of the shape and dtype of `input`.
 
     >>> import numpy as np
     >>> y, total = add_rms_norm(np.ones((1, 2)), np.array([[1.0, -3.0]]), 2, eps=0.0)
     >>> y, total
     (array([[ 1., -1.]]), array([[ 2., -2.]]))
     """
-    dims = _dimensions(x, normalized_shape, weight=weight)
-    y, total, *_ = _add_normalize(x, residual, weight, None, dims, _epsilon(x, eps), True)
+    dims = _dimensions(input, normalized_shape, weight=weight)
+    y, total, *_ = _add_normalize(input, residual, weight, None, dims, _epsilon(input, eps), True)
     return y, total
 
 
 def _dimensions(x: Any, normalized_shape: Any, **parameters: Any) -> int:
     """Return how many dimensions a mean is taken over; raise where shapes do not fit."""
-    array(x=x)
+    array(input=x)
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(x.shape[-len(shape) :]) != shape:
         raise ValueError(
-            f"`normalized_shape` is {shape}, and `x` has the shape {tuple(x.shape)}, which has to"
-            " end so"
+            f"`normalized_shape` is {shape}, and `input` has the shape {tuple(x.shape)}, which has"
+            " to end so"
         )
-    floating(x=x, **parameters)
-    same_kind(x=x, **parameters)
+    floating(input=x, **parameters)
+    same_kind(input=x, **parameters)
     shaped(shape, **parameters)
     return len(shape)
 
@@ -321,7 +321,7 @@ def _allocate(x: Any, weight: Any, bias: Any, dims: int, eps: float, rms: bool) 
 
 
 @operation(
-    "normalize(Tensor x, Tensor? weight, Tensor? bias, int dims, float eps, bool rms)"
+    "normalize(Tensor input, Tensor? weight, Tensor? bias, int dims, float eps, bool rms)"
     " -> (Tensor, Tensor, Tensor)",
     allocate=_allocate,
     autocast="float32",
@@ -337,14 +337,14 @@ def _allocate_add(
     x: Any, residual: Any, weight: Any, bias: Any, dims: int, eps: float, rms: bool
 ) -> Any:
     array(residual=residual)
-    same_kind(x=x, residual=residual)
+    same_kind(input=x, residual=residual)
     shaped(tuple(x.shape), residual=residual)
     same_dtype(residual=residual, x=x)
     return empty_like(x), empty_like(x), *_statistics(x, dims, rms)
 
 
 @operation(
-    "add_normalize(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, int dims,"
+    "add_normalize(Tensor input, Tensor residual, Tensor? weight, Tensor? bias, int dims,"
     " float eps, bool rms) -> (Tensor, Tensor, Tensor, Tensor)",
     allocate=_allocate_add,
 )

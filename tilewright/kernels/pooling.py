@@ -18,7 +18,7 @@ __all__ = [
 
 
 def max_pool1d(
-    x: Any,
+    input: Any,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -29,7 +29,7 @@ def max_pool1d(
     """Return the largest element of each window over the last dimension; differentiable.
 
     Args:
-        x: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
         kernel_size: The size of a window: an integer.
         stride: The distance between windows; by default their size.
         padding: How far windows reach over each end, at most half their size.
@@ -38,18 +38,18 @@ def max_pool1d(
         return_indices: Whether to return, too, where the elements are.
 
     Returns:
-        An array of the dtype of `x`; with it, if asked for, one of int64.
+        An array of the dtype of `input`; with it, if asked for, one of int64.
 
     >>> import numpy as np
     >>> max_pool1d(np.array([[1.0, 4.0, 2.0, 3.0]]), 2)
     array([[4., 3.]])
     """
     windows = Windows(1, kernel_size, stride, padding, dilation, ceil_mode)
-    return _asked_for(pooled(x, windows, True, True, 0), return_indices)
+    return _asked_for(pooled(input, windows, True, True, 0), return_indices)
 
 
 def max_pool2d(
-    x: Any,
+    input: Any,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -60,7 +60,7 @@ def max_pool2d(
     """Return the largest element of each window over the last two dimensions; differentiable.
 
     Args:
-        x: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
         kernel_size: The size of a window: an integer or two.
         stride: The distance between windows; by default their size.
         padding: How far windows reach over each end, at most half their size.
@@ -69,7 +69,7 @@ def max_pool2d(
         return_indices: Whether to return, too, where the elements are, counted by rows.
 
     Returns:
-        An array of the dtype of `x`; with it, if asked for, one of int64.
+        An array of the dtype of `input`; with it, if asked for, one of int64.
 
     >>> import numpy as np
     >>> max_pool2d(np.arange(16.0).reshape(1, 4, 4), 2)
@@ -77,11 +77,11 @@ def max_pool2d(
             [13., 15.]]])
     """
     windows = Windows(2, kernel_size, stride, padding, dilation, ceil_mode)
-    return _asked_for(pooled(x, windows, True, True, 0), return_indices)
+    return _asked_for(pooled(input, windows, True, True, 0), return_indices)
 
 
 def avg_pool1d(
-    x: Any,
+    input: Any,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -91,7 +91,7 @@ def avg_pool1d(
     """Return the mean of each window over the last dimension; differentiable.
 
     Args:
-        x: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
         kernel_size: The size of a window: an integer.
         stride: The distance between windows; by default their size.
         padding: How far windows reach over each end, at most half their size.
@@ -99,18 +99,18 @@ def avg_pool1d(
         count_include_pad: Whether the padding counts as zeros.
 
     Returns:
-        An array of the dtype of `x`.
+        An array of the dtype of `input`.
 
     >>> import numpy as np
     >>> avg_pool1d(np.array([[1.0, 4.0, 2.0, 3.0]]), 2)
     array([[2.5, 2.5]])
     """
     windows = Windows(1, kernel_size, stride, padding, 1, ceil_mode)
-    return pooled(x, windows, False, count_include_pad, 0)[0]
+    return pooled(input, windows, False, count_include_pad, 0)[0]
 
 
 def avg_pool2d(
-    x: Any,
+    input: Any,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -121,7 +121,7 @@ def avg_pool2d(
     """Return the mean of each window over the last two dimensions; differentiable.
 
     Args:
-        x: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
         kernel_size: The size of a window: an integer or two.
         stride: The distance between windows; by default their size.
         padding: How far windows reach over each end, at most half their size.
@@ -130,7 +130,7 @@ def avg_pool2d(
         divisor_override: What sums are divided by, instead of the size.
 
     Returns:
-        An array of the dtype of `x`.
+        An array of the dtype of `input`.
 
     >>> import numpy as np
     >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), 2)
@@ -138,87 +138,87 @@ def avg_pool2d(
             [10.5, 12.5]]])
     """
     windows = Windows(2, kernel_size, stride, padding, 1, ceil_mode)
-    return pooled(x, windows, False, count_include_pad, divisor_override or 0)[0]
+    return pooled(input, windows, False, count_include_pad, divisor_override or 0)[0]
 
 
-def adaptive_max_pool1d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """Return the largest element of each of so many parts of each row; differentiable.
 
     Part i of n goes from floor(i * size / n) to ceil((i + 1) * size / n).
 
     Args:
-        x: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
         output_size: The number of parts: an integer.
         return_indices: Whether to return, too, where the elements are.
 
     Returns:
-        An array of the dtype of `x`; with it, if asked for, one of int64.
+        An array of the dtype of `input`; with it, if asked for, one of int64.
 
     >>> import numpy as np
     >>> adaptive_max_pool1d(np.array([[1.0, 4.0, 2.0, 3.0]]), 2)
     array([[4., 3.]])
     """
-    return _asked_for(adaptive(x, output_size, 1, True), return_indices)
+    return _asked_for(adaptive(input, output_size, 1, True), return_indices)
 
 
-def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """Return the largest element of each of so many parts of each row and column; differentiable.
 
     Part i of n goes from floor(i * size / n) to ceil((i + 1) * size / n).
 
     Args:
-        x: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
         output_size: The number of parts: an integer or two; None leaves a size as it is.
         return_indices: Whether to return, too, where the elements are, counted by rows.
 
     Returns:
-        An array of the dtype of `x`; with it, if asked for, one of int64.
+        An array of the dtype of `input`; with it, if asked for, one of int64.
 
     >>> import numpy as np
     >>> adaptive_max_pool2d(np.arange(16.0).reshape(1, 4, 4), 2)
     array([[[ 5.,  7.],
             [13., 15.]]])
     """
-    return _asked_for(adaptive(x, output_size, 2, True), return_indices)
+    return _asked_for(adaptive(input, output_size, 2, True), return_indices)
 
 
-def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     """Return the mean of each of so many parts of each row; differentiable.
 
     Part i of n goes from floor(i * size / n) to ceil((i + 1) * size / n).
 
     Args:
-        x: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., length), of fp16, bf16, fp32 or fp64 and any strides.
         output_size: The number of parts: an integer.
 
     Returns:
-        An array of the dtype of `x`.
+        An array of the dtype of `input`.
 
     >>> import numpy as np
     >>> adaptive_avg_pool1d(np.array([[1.0, 4.0, 2.0, 3.0]]), 2)
     array([[2.5, 2.5]])
     """
-    return adaptive(x, output_size, 1, False)[0]
+    return adaptive(input, output_size, 1, False)[0]
 
 
-def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     """Return the mean of each of so many parts of each row and column; differentiable.
 
     Part i of n goes from floor(i * size / n) to ceil((i + 1) * size / n).
 
     Args:
-        x: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
+        input: Array of shape (..., height, width), of fp16, bf16, fp32 or fp64 and any strides.
         output_size: The number of parts: an integer or two; None leaves a size as it is.
 
     Returns:
-        An array of the dtype of `x`.
+        An array of the dtype of `input`.
 
     >>> import numpy as np
     >>> adaptive_avg_pool2d(np.arange(16.0).reshape(1, 4, 4), 2)
     array([[[ 2.5,  4.5],
             [10.5, 12.5]]])
     """
-    return adaptive(x, output_size, 2, False)[0]
+    return adaptive(input, output_size, 2, False)[0]
 
 
 def _asked_for(results: tuple[Any, Any], return_indices: bool) -> Any:

@@ -57,7 +57,7 @@ def pooled(
         windows.outputs(size, *of) for size, *of in zip(image.shape[-2:], *layout, strict=True)
     ]
     if min(out_size) < 1:
-        raise ValueError(f"`x` has the shape {tuple(x.shape)}, which is less than a window")
+        raise ValueError(f"`input` has the shape {tuple(x.shape)}, which is less than a window")
     results = _pool(image, out_size, *layout, False, is_max, include_pad, divisor)
     return _without_image(results, windows.dims, is_max)
 
@@ -81,9 +81,9 @@ def adaptive(x: Any, output_size: Any, dims: int, is_max: bool) -> tuple[Any, An
 
 
 def _image(x: Any, dims: int) -> Any:
-    array(x=x)
+    array(input=x)
     if x.ndim < dims + 1:
-        raise ValueError(f"`x` has {x.ndim} dimensions; {dims + 1} at least are needed")
+        raise ValueError(f"`input` has {x.ndim} dimensions; {dims + 1} at least are needed")
     return x[..., None, :] if dims == 1 else x
 
 
@@ -106,7 +106,7 @@ def _allocate(
     include_pad: bool,
     divisor: int,
 ) -> Any:
-    floating(x=x)
+    floating(input=x)
     shape = (*x.shape[:-2], *out_size)
     return empty(shape, x), empty(shape if is_max else (0,), x, "int32")
 
@@ -117,7 +117,7 @@ _NUMBERS = (
 )
 
 
-@operation(f"pool(Tensor x, {_NUMBERS}) -> (Tensor, Tensor)", allocate=_allocate)
+@operation(f"pool(Tensor input, {_NUMBERS}) -> (Tensor, Tensor)", allocate=_allocate)
 def _pool(
     results: tuple[Any, Any],
     x: Any,

@@ -24,15 +24,15 @@ from tilewright.kernels.rows import (
 __all__ = ["log_softmax", "softmax"]
 
 
-def softmax(x: Any, dim: int = -1) -> Any:
-    """Return exp(x) / sum(exp(x)), the sum along `dim`; differentiable.
+def softmax(input: Any, dim: int = -1) -> Any:
+    """Return exp(input) / sum(exp(input)), the sum along `dim`; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
         dim: The dimension along which the results sum to 1.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 
@@ -40,24 +40,24 @@ def softmax(x: Any, dim: int = -1) -> Any:
     >>> softmax(np.zeros((1, 4), np.float32))
     array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
-    return _softmax(x, dimension(x, dim), False)
+    return _softmax(input, dimension(input, dim), False)
 
 
-def log_softmax(x: Any, dim: int = -1) -> Any:
-    """Return the logarithm of `softmax(x, dim)`, finite where that rounds to 0; differentiable.
+def log_softmax(input: Any, dim: int = -1) -> Any:
+    """Return the logarithm of `softmax(input, dim)`, finite where that rounds to 0; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides. Sums are in fp32 (fp64).
         dim: The dimension along which the exponentials of the results sum to 1.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     >>> import numpy as np
     >>> log_softmax(np.zeros((1, 4), np.float32)).round(3)
     array([[-1.386, -1.386, -1.386, -1.386]], dtype=float32)
     """
-    return _softmax(x, dimension(x, dim), True)
+    return _softmax(input, dimension(input, dim), True)
 
 
 @tw.jit
@@ -129,11 +129,13 @@ def softmax_kernel(
 
 
 def _allocate(x: Any, dim: int, log: bool) -> Any:
-    floating(x=x)
+    floating(input=x)
     return empty_like(x)
 
 
-@operation("softmax(Tensor x, int dim, bool log) -> Tensor", allocate=_allocate, autocast="float32")
+@operation(
+    "softmax(Tensor input, int dim, bool log) -> Tensor", allocate=_allocate, autocast="float32"
+)
 def _softmax(out: Any, x: Any, dim: int, log: bool) -> None:
     x = folded(x, dim)
     before, columns, after = x.shape

@@ -15,13 +15,13 @@ __all__ = ["topk"]
 _MOST_COLUMNS = 2048  # that are sorted together
 
 
-def topk(x: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]:
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]:
     """Return the `k` largest (or smallest) elements along `dim`, in order, and where they are.
 
     NaN counts as larger than all numbers, and of equal elements the first is taken; differentiable.
 
     Args:
-        x: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
+        input: Array of fp16, bf16, fp32 or fp64, of any shape and strides.
         k: How many, at most the size of that dimension.
         dim: The dimension along which elements are compared.
         largest: Whether the largest are wanted.
@@ -33,10 +33,10 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]
     >>> topk(np.array([3.0, 1.0, 4.0, 1.0, 5.0], np.float32), 2)
     (array([5., 4.], dtype=float32), array([4, 2]))
     """
-    dim = dimension(x, dim)
-    if not 0 <= k <= x.shape[dim]:
-        raise ValueError(f"`k` is {k}, and `x` has {x.shape[dim]} elements along `dim`")
-    values, index = _topk(x, k, dim, largest)
+    dim = dimension(input, dim)
+    if not 0 <= k <= input.shape[dim]:
+        raise ValueError(f"`k` is {k}, and `input` has {input.shape[dim]} elements along `dim`")
+    values, index = _topk(input, k, dim, largest)
     return values, converted(index, "int64")
 
 
@@ -161,13 +161,13 @@ def topk_kernel(
 
 
 def _allocate(x: Any, k: int, dim: int, largest: bool) -> Any:
-    floating(x=x)
+    floating(input=x)
     shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
     return empty(shape, x), empty(shape, x, "int32")
 
 
 @operation(
-    "topk(Tensor x, SymInt k, int dim, bool largest) -> (Tensor, Tensor)", allocate=_allocate
+    "topk(Tensor input, SymInt k, int dim, bool largest) -> (Tensor, Tensor)", allocate=_allocate
 )
 def _topk(outputs: Any, x: Any, k: int, dim: int, largest: bool) -> None:
     x = folded(x, dim)

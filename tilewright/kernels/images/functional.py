@@ -40,8 +40,8 @@ def resize(
     images: Any,
     size: tuple[int, int],
     interpolation: Interpolation = "bilinear",
-    antialias: bool = True,
     *,
+    antialias: bool = True,
     layout: Layout = "NCHW",
 ) -> Any:
     """Return images of another size, as `torch.nn.functional.interpolate` makes them.
@@ -118,8 +118,8 @@ def rotate(
     images: Any,
     angle: float,
     interpolation: Interpolation = "nearest",
-    fill: Fill = None,
     *,
+    fill: Fill = None,
     layout: Layout = "NCHW",
 ) -> Any:
     """Return images turned counter-clockwise around their middle, by degrees.
@@ -160,44 +160,50 @@ def affine(
     return Compose([stage], layout=layout)(images)
 
 
-def adjust_brightness(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
-    """Return images `factor` times as bright.
+def adjust_brightness(images: Any, brightness_factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images `brightness_factor` times as bright.
 
     >>> import numpy as np
     >>> adjust_brightness(np.full((1, 1, 1, 2), 100, np.uint8), 1.5)
     array([[[[150, 150]]]], dtype=uint8)
     """
-    return Compose([ColorJitter(brightness=(factor, factor))], layout=layout)(images)
+    return Compose([ColorJitter(brightness=(brightness_factor, brightness_factor))], layout=layout)(
+        images
+    )
 
 
-def adjust_contrast(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
-    """Return images whose pixels are `factor` times as far from how light an image is.
+def adjust_contrast(images: Any, contrast_factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose pixels are `contrast_factor` times as far from how light an image is.
 
     >>> import numpy as np
     >>> adjust_contrast(np.array([100, 200], np.uint8).reshape(1, 1, 1, 2), 0.5)
     array([[[[125, 175]]]], dtype=uint8)
     """
-    return Compose([ColorJitter(contrast=(factor, factor))], layout=layout)(images)
+    return Compose([ColorJitter(contrast=(contrast_factor, contrast_factor))], layout=layout)(
+        images
+    )
 
 
-def adjust_saturation(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
-    """Return images whose colors are `factor` times as far from gray.
+def adjust_saturation(images: Any, saturation_factor: float, *, layout: Layout = "NCHW") -> Any:
+    """Return images whose colors are `saturation_factor` times as far from gray.
 
     >>> import numpy as np
     >>> adjust_saturation(np.array([90, 0, 0], np.uint8).reshape(1, 3, 1, 1), 0.0).ravel()
     array([26, 26, 26], dtype=uint8)
     """
-    return Compose([ColorJitter(saturation=(factor, factor))], layout=layout)(images)
+    return Compose([ColorJitter(saturation=(saturation_factor, saturation_factor))], layout=layout)(
+        images
+    )
 
 
-def adjust_hue(images: Any, factor: float, *, layout: Layout = "NCHW") -> Any:
+def adjust_hue(images: Any, hue_factor: float, *, layout: Layout = "NCHW") -> Any:
     """Return images whose hues have been turned by a part of a whole turn, from -0.5 to 0.5.
 
     >>> import numpy as np
     >>> adjust_hue(np.array([90, 0, 0], np.uint8).reshape(1, 3, 1, 1), 0.5).ravel()
     array([ 0, 90, 90], dtype=uint8)
     """
-    return Compose([ColorJitter(hue=(factor, factor))], layout=layout)(images)
+    return Compose([ColorJitter(hue=(hue_factor, hue_factor))], layout=layout)(images)
 
 
 def normalize(
