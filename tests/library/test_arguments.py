@@ -1,6 +1,7 @@
 """Arguments that no operation of the library can take, and devices that have no elements."""
 
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ def ones(*shape):
     return torch.ones(shape)
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "library.md"
 NO_ARRAY = "a tensor of PyTorch or an array of NumPy is needed"
 
 
@@ -129,3 +131,9 @@ def test_arguments_come_in_the_order_of_pytorch(name):
     ours = in_order(getattr(kernels, name))
     theirs = in_order(getattr(torch.nn.functional, name)) or ["input"]
     assert ours[: len(theirs)] == theirs[: len(ours)]
+
+
+def test_the_page_of_the_library_has_every_function():
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in kernels.__all__ if f"`{name}`" not in page and name != "images"] == []
+    assert [name for name in kernels.images.__all__ if f"`images.{name}`" not in page] == []
