@@ -186,3 +186,10 @@ def test_parts_on_an_emulated_gpu(monkeypatch):
     assert tw.cdiv(450, blocks.chunk_for(a, 2, 1, 70, 80, 450)) == 8
     with tw.emulate("sm_90a", races=True):
         agrees(kernels.matmul, torch.matmul, a, b, factor=4)
+
+
+@pytest.mark.parametrize("layout", ["sliced", "expanded"])
+def test_a_bias_of_any_strides(device, layout):
+    x, weight = tensor((3, 16), device=device), tensor((8, 16), device=device)
+    bias = tensor((8,), device=device, layout=layout)
+    agrees(kernels.linear, torch.nn.functional.linear, x, weight, bias)

@@ -4,6 +4,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.kernels.arrays import (
+    contiguous,
     descriptor_strides,
     dtype_name,
     empty,
@@ -94,7 +95,7 @@ def matmul_operation(
         a[...] = 0
         b[...] = 0
     epilogue = Epilogue(
-        bias=bias,
+        bias=None if bias is None else contiguous(bias),
         residual=residual,
         residual_strides=None if residual is None else strides(residual),
         linear=linear if keeps_linear else None,

@@ -289,7 +289,8 @@ def _multiply(
     sums, chunk = _launch_parts(x, packed, scales, zero_points, kind)
     parts = sums.shape[0]
     sizes = Sizes(1, rows, columns, inner, parts, chunk, parts)
-    add_parts(sums, out, sizes, Epilogue(bias=bias), 1.0, "")
+    epilogue = Epilogue(bias=None if bias is None else contiguous(bias))
+    add_parts(sums, out, sizes, epilogue, 1.0, "")
 
 
 def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str) -> tuple[Any, int]:
