@@ -183,11 +183,11 @@ def draw_kernel(
     images,
     seed: tl.int64,
     sizes,
-    mixed: tl.float32,
+    mixed,
     STAGES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fill the rows of `BLOCK` images; `sizes` are those before each stage."""
+    """Fill the rows of `BLOCK` images; `sizes` and `mixed` are of each stage, before it."""
     image = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     COLUMNS: tl.constexpr = column_of(STAGES, len(STAGES))
     for index in tl.static_range(len(STAGES)):
@@ -199,7 +199,7 @@ def draw_kernel(
                 16 * index,
                 tl.cast(height, tl.float32),
                 tl.cast(width, tl.float32),
-                mixed,
+                mixed[index],
                 STAGES[index],
             )
             first: tl.constexpr = column_of(STAGES, index)

@@ -1,6 +1,5 @@
 """Pipelines of stages as operations on batches of images."""
 
-import functools
 import random
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,7 +8,7 @@ import tilewright as tw
 from tilewright.kernels.arrays import dtype_name, empty, on_cpu, strides
 from tilewright.kernels.images.draw import column_of, draw_kernel
 from tilewright.kernels.images.pixels import MEAN_PARTS, is_whole, means_kernel, pixels_kernel
-from tilewright.kernels.images.stages import Stage, decoded, encoded
+from tilewright.kernels.images.stages import MixUp, Stage, decoded, encoded
 from tilewright.kernels.operation import operation
 
 __all__ = ["Compose"]
@@ -112,8 +111,11 @@ def _image_parameters(table: Any, images: Any, seed: int, text: str, layout: str
     count, columns = table.shape
     if count * columns == 0:
         return
-    alpha = next((stage.alpha for stage in stages if stage.kind == "MixUp"), None)  # type: ignore[attr-defined]
-    mixed = 1.0 if alpha is None else random.Random(seed).betavariate(alpha, alpha)  # noqa: S311
+    generator = random.Random(seed)  # noqa: S311 - the same numbers for the same seed
+    mixed = tuple(
+        generator.betavariate(stage.alpha, stage.alpha) if isinstance(stage, MixUp) else 0.0
+        for stage in stages
+    )
     block = 128
     draw_kernel[(tw.cdiv(count, block),)](
         table,
@@ -155,7 +157,7 @@ def _image_pipeline(out: Any, images: Any, parameters: Any, text: str, layout: s
         "WHOLE": dtype_name(images) == "uint8",
     }
     source = (images, _in_order(strides(images), layout))
-    jitters = _jitters_with_contrast(stages)
+    jitters = [index for index, stage in enumerate(stages) if stage.needs_means]
     sums = empty((max(len(jitters), 1), count, MEAN_PARTS), images, "float32")
     for index in jitters:
         rows, columns = _tile(images, sizes[index][1])
@@ -185,13 +187,6 @@ def _image_pipeline(out: Any, images: Any, parameters: Any, text: str, layout: s
         COLUMNS=columns,
         num_warps=4,
         **constants,
-    )
-
-
-@functools.cache
-def _jitters_with_contrast(stages: tuple[Stage, ...]) -> tuple[int, ...]:
-    return tuple(
-        index for index, stage in enumerate(stages) if getattr(stage, "contrast", None) is not None
     )
 
 

@@ -48,7 +48,7 @@ def is_read(stages, index):
 @tw.constexpr_function
 def jitters_before(stages, index):
     """Return how many stages before one need the means of images."""
-    return sum(bool(stage.kind == "ColorJitter" and stage.contrast) for stage in stages[:index])
+    return sum(stage.needs_means for stage in stages[:index])
 
 
 @tw.constexpr_function

@@ -37,12 +37,17 @@ Size = tuple[int, int]
 Range = tuple[float, float]
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
 
+_KINDS: dict[str, type["Stage"]] = {}  # by their names, all there are
+
 
 @dataclass(frozen=True)
 class Stage:
     """A step of a pipeline; `columns` is how many numbers it draws for each image."""
 
     columns: ClassVar[int] = 0
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         """Make tuples of lists, so that stages can be compared and hashed."""
@@ -60,6 +65,11 @@ class Stage:
         """The name under which kernels know it."""
         return type(self).__name__
 
+    @property
+    def needs_means(self) -> bool:
+        """Whether the kernel has to run before, for the means of images."""
+        return False
+
     def _choose(self, name: str, *choices: Any) -> None:
         value = getattr(self, name)
         if value not in choices:
@@ -72,6 +82,11 @@ class Stage:
             object.__setattr__(self, name, (value, value))
         if len(getattr(self, name)) != 2:
             raise ValueError(f"{self.kind}: `{name}` is {value!r}; two numbers are needed")
+
+    def _probability(self, name: str) -> None:
+        value = getattr(self, name)
+        if not 0 <= value <= 1:
+            raise ValueError(f"{self.kind}: `{name}` is {value!r}; it has to be from 0 to 1")
 
     def _angles(self, name: str) -> None:
         """Let one number stand for the angles up to it, in both directions."""
@@ -177,6 +192,10 @@ class RandomHorizontalFlip(Stage):
     columns: ClassVar[int] = 1
     p: float = 0.5
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._probability("p")
+
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(Stage):
@@ -184,6 +203,10 @@ class RandomVerticalFlip(Stage):
 
     columns: ClassVar[int] = 1
     p: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._probability("p")
 
 
 @dataclass(frozen=True)
@@ -251,6 +274,10 @@ class ColorJitter(Stage):
         self._spread("hue", 0.0, -0.5, 0.5)
 
     @property
+    def needs_means(self) -> bool:
+        return self.contrast is not None
+
+    @property
     def changes(self) -> tuple[Range | None, ...]:
         """The ranges in the order of their columns."""
         return self.brightness, self.contrast, self.saturation, self.hue  # type: ignore[return-value]
@@ -297,6 +324,7 @@ class RandomErasing(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._probability("p")
         _ordered(self, "scale")
         _ordered(self, "ratio")
 
@@ -308,21 +336,16 @@ class MixUp(Stage):
     columns: ClassVar[int] = 1
     alpha: float = 1.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.alpha > 0:
+            raise ValueError(f"{self.kind}: `alpha` is {self.alpha!r}; it has to be above 0")
+
 
 def _ordered(stage: Any, name: str) -> None:
     low, high = getattr(stage, name)
     if not 0 < low <= high:
         raise ValueError(f"{stage.kind}: `{name}` is {(low, high)}; two in order, above 0")
-
-
-_KINDS = {
-    kind.__name__: kind
-    for kind in (
-        *(CenterCrop, ColorJitter, Crop, Erase, MixUp, Normalize, RandomAffine, RandomCrop),
-        *(RandomErasing, RandomHorizontalFlip, RandomResizedCrop, RandomRotation),
-        *(RandomVerticalFlip, Resize, ToFloat),
-    )
-}
 
 
 def encoded(stages: Sequence[Stage]) -> str:
