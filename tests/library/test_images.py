@@ -370,3 +370,14 @@ def test_arguments_that_cannot_be():
         images.normalize(x, [0.5], [0.5])
     with pytest.raises(ValueError, match="`layout` is 'CHW'"):
         images.Compose([], layout="CHW")
+    with pytest.raises(ValueError, match="RandomVerticalFlip: `p` is 2; it has to be from 0 to 1"):
+        images.RandomVerticalFlip(2)
+    with pytest.raises(ValueError, match="MixUp: `alpha` is 0; it has to be above 0"):
+        images.MixUp(0)
+
+
+def test_each_mix_has_its_own_share(device):
+    x = batch(device=device)
+    shares = images.Compose([images.MixUp(0.4), images.MixUp(0.4)]).parameters(x, 3)
+    assert (shares == shares[0]).all()
+    assert shares[0, 0] != shares[0, 1]
