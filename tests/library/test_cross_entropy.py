@@ -74,7 +74,7 @@ def test_linear_agrees_with_pytorch(device, bias, dtype, layout, reduction, smoo
         options = {"reduction": reduction, "label_smoothing": smoothing}
 
         def ours(x, weight, bias=None):
-            return kernels.linear_cross_entropy(x, weight, target, bias, **options)
+            return kernels.linear_cross_entropy(x, weight, target, linear_bias=bias, **options)
 
         def plain(x, weight, bias=None):
             logits = F.linear(x, weight, bias)
