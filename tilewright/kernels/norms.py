@@ -339,7 +339,7 @@ def _allocate_add(
     array(residual=residual)
     same_kind(input=x, residual=residual)
     shaped(tuple(x.shape), residual=residual)
-    same_dtype(residual=residual, x=x)
+    same_dtype(residual=residual, input=x)
     return empty_like(x), empty_like(x), *_statistics(x, dims, rms)
 
 
