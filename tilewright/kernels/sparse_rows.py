@@ -23,7 +23,7 @@ def spmm(crow_indices: Any, col_indices: Any, values: Any, b: Any) -> Any:
 
     Args:
         crow_indices: Where rows begin, integers (M + 1).
-        col_indices: The columns of elements, integers (E).
+        col_indices: The columns of elements, integers (E). What is no column gives NaN.
         values: The elements (E), of fp16, bf16, fp32 or fp64.
         b: Array (N, K) of that dtype, of any strides.
 
@@ -45,7 +45,7 @@ def sddmm(crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Any:
 
     Args:
         crow_indices: Where rows begin, integers (M + 1).
-        col_indices: The columns of elements, integers (E).
+        col_indices: The columns of elements, integers (E). What is no column gives NaN.
         a: Array (M, K) of fp16, bf16, fp32 or fp64, of any strides.
         b: Array (K, N) of that dtype, of any strides; its columns are read.
 
@@ -110,10 +110,11 @@ def _grouped(index: Any, groups: int) -> tuple[Any, Any]:
 
 def _rows_of(crow_indices: Any, count: int) -> Any:
     """Return the row of each element."""
-    if is_tensor(crow_indices):
-        rows = torch.arange(crow_indices.shape[0] - 1, device=crow_indices.device)
-        return torch.repeat_interleave(rows, crow_indices.diff(), output_size=count)
-    return np.repeat(np.arange(len(crow_indices) - 1), np.diff(crow_indices))
+    ends = contiguous(crow_indices[1:])
+    if is_tensor(ends):
+        elements = torch.arange(count, device=ends.device, dtype=ends.dtype)
+        return torch.searchsorted(ends, elements, right=True)
+    return np.searchsorted(ends, np.arange(count), side="right")
 
 
 # ---- kernels --------------------------------------------------------------------------------
@@ -138,6 +139,8 @@ def spmm_kernel(
     b_ptr,
     out_ptr,
     rows,
+    columns,
+    count,
     width,
     b_row,
     b_column,
@@ -148,15 +151,18 @@ def spmm_kernel(
     DTYPE: tl.constexpr = accumulator(values_ptr.dtype.element_ty)
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    first, end = tl.load(starts_ptr + row), tl.load(starts_ptr + row + 1)
+    first = tl.maximum(tl.load(starts_ptr + row), 0)
+    end = tl.minimum(tl.load(starts_ptr + row + 1), count)
     acc = tl.zeros((ELEMENTS, BLOCK), DTYPE)
     for start in range(first, end, ELEMENTS):
         element = start + tl.arange(0, ELEMENTS)
         column = tl.load(column_ptr + element, element < end, 0).to(tl.int64)
+        is_known = (column >= 0) & (column < columns)
         value = tl.load(values_ptr + element, element < end, 0.0).to(DTYPE)
-        mask = (element < end)[:, None] & (at < width)[None, :]
+        mask = ((element < end) & is_known)[:, None] & (at < width)[None, :]
         b_ptrs = b_ptr + column[:, None] * b_row + at[None, :] * b_column
-        acc += value[:, None] * tl.load(b_ptrs, mask, 0.0).to(DTYPE)
+        b = tl.load(b_ptrs, mask, 0.0).to(DTYPE)
+        acc += tl.where(is_known, value, float("nan"))[:, None] * b
     tl.store(out_ptr + row * width + at, tl.sum(acc, axis=0), at < width)
 
 
@@ -167,6 +173,8 @@ def sddmm_kernel(
     a_ptr,
     b_ptr,
     out_ptr,
+    rows,
+    columns,
     count,
     depth,
     a_row,
@@ -182,12 +190,14 @@ def sddmm_kernel(
     is_element = element < count
     row = tl.load(row_ptr + element, is_element, 0).to(tl.int64)[:, None]
     column = tl.load(column_ptr + element, is_element, 0).to(tl.int64)[:, None]
+    is_known = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
     acc = tl.zeros((ELEMENTS, BLOCK), DTYPE)
     for first in range(0, depth, BLOCK):
         k = (first + tl.arange(0, BLOCK))[None, :]
-        mask = is_element[:, None] & (k < depth)
+        mask = is_element[:, None] & is_known & (k < depth)
         a = tl.load(a_ptr + row * a_row + k * a_column, mask, 0.0).to(DTYPE)
         acc += a * tl.load(b_ptr + k * b_row + column * b_column, mask, 0.0).to(DTYPE)
+    acc = tl.where(is_known, acc, float("nan"))
     tl.store(out_ptr + element, tl.sum(acc, axis=1), is_element)
 
 
@@ -213,6 +223,8 @@ def _spmm(out: Any, crow_indices: Any, col_indices: Any, values: Any, b: Any) ->
         b,
         out,
         rows,
+        b.shape[0],
+        values.shape[0],
         width,
         *strides(b),
     )
@@ -239,6 +251,8 @@ def _sddmm(out: Any, crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Non
         a,
         b,
         out,
+        a.shape[0],
+        b.shape[1],
         count,
         depth,
         *strides(a),

@@ -223,17 +223,18 @@ def _decode(
 ) -> None:
     if 0 in out.shape:
         return
+    if block_table is not None:
+        block_table = contiguous(block_table)
     query, *caches = (
         x if strides(x)[-1] == 1 else contiguous(x) for x in (query, key_cache, value_cache)
     )
     sequences, queries, heads, width = query.shape
     _, page, key_heads, value_width = value_cache.shape
+    room = page * (1 if block_table is None else block_table.shape[1])
     sizes = Sizes(
-        sequences, heads, key_heads, heads // key_heads, queries, page, width, value_width, 0
+        sequences, heads, key_heads, heads // key_heads, queries, room, width, value_width, 0
     )
-    splits = _splits(
-        query, sequences * key_heads, page * (1 if block_table is None else block_table.shape[1])
-    )
+    splits = _splits(query, sequences * key_heads, room)
     parts, lse = out, None
     if splits > 1:
         sums = "float64" if dtype_name(query) == "float64" else "float32"
@@ -246,7 +247,7 @@ def _decode(
         parts,
         lse,
         block_table,
-        lengths,
+        contiguous(lengths),
         (
             *(strides(x)[:3] for x in (query, *caches)),
             0 if block_table is None else strides(block_table)[0],

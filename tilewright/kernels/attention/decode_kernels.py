@@ -89,7 +89,7 @@ def decode_kernel(
     """
     DTYPE: tl.constexpr = accumulator(q_ptr.dtype.element_ty)
     sequence, key_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    length = tl.load(lengths + sequence).to(tl.int32)
+    length = tl.minimum(tl.load(lengths + sequence), sizes.keys).to(tl.int32)
     start = tl.maximum(length - sizes.queries - terms.left, 0) if terms.left is not None else 0
     in_split = tl.cdiv(tl.cdiv(length - start, SPLITS), BLOCK_N) * BLOCK_N
     start += split * in_split

@@ -92,14 +92,14 @@ def attention(
         _require_blocks(sparsity, query, keys)
     extras = Extras(
         bias=_bias(attn_mask, (*batch, heads, queries, keys)),
-        key_lengths=key_lengths,
+        key_lengths=None if key_lengths is None else contiguous(key_lengths),
         slopes=slopes_of(alibi_slopes, (math.prod(batch), heads)),
         seed=seed_of(seed, query) if dropout_p else None,
         blocks=None if sparsity is None else sparsity.table,
         tensors=list(mod_tensors),
         scale=scale_of(scale, query),
         cap=softcap,
-        dropout=dropout_p,
+        dropout=float(dropout_p),
         left=left,
         right=0 if is_causal else right,
         offset=offset,

@@ -3,7 +3,7 @@
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.attention.lists import key_steps, row_at
-from tilewright.kernels.attention.logits import kept, logits_of, weights_of
+from tilewright.kernels.attention.logits import kept, kept_factor, logits_of, weights_of
 from tilewright.kernels.attention.places import (
     first_query_of,
     keys_of,
@@ -208,7 +208,7 @@ def attention_kernel(
         PRECISION,
     )
     if terms.seed is not None:
-        acc = acc / (1.0 - terms.dropout)
+        acc = acc * kept_factor(terms)
     lse = highest + tl.log2(total)
     if not IS_PLAIN or terms.lists is not None:
         # Without keys the result is 0, and what the backward pass divides by is infinite.

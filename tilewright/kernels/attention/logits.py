@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tilewright as tw
 import tilewright.language as tl
 
-__all__ = ["Terms", "kept", "logits_of", "score_gradients", "weights_of"]
+__all__ = ["Terms", "kept", "kept_factor", "logits_of", "score_gradients", "weights_of"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -122,6 +122,12 @@ def kept(terms, place, query, key, heads):
 
 
 @tw.jit
+def kept_factor(terms):
+    """Return what weights that dropout keeps are multiplied by; where it keeps none, any number."""
+    return 1.0 / tl.where(terms.dropout < 1.0, 1.0 - terms.dropout, 1.0)
+
+
+@tw.jit
 def weights_of(logits, factor, highest, CAN_BE_EMPTY: tl.constexpr):
     """Return the weights beside the highest logit so far, that one, and how to rescale sums."""
     new_highest = tl.maximum(highest, tl.max(logits, axis=1) * factor)
@@ -144,7 +150,7 @@ def score_gradients(
     weights = tl.exp2(logits * factor - lse)
     dropped = weights
     if terms.seed is not None:
-        factor = 1.0 / (1.0 - terms.dropout)
+        factor = kept_factor(terms)
         is_kept = kept(terms, place, query, key, heads)
         dropped = tl.where(is_kept, weights * factor, 0.0)
         weight_gradients = tl.where(is_kept, weight_gradients * factor, 0.0)

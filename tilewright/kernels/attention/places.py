@@ -56,12 +56,16 @@ class Place(NamedTuple):
 
 @tw.jit
 def sequence_of(starts, batch, length):
-    """Return where a sequence is: its batch in the arrays, its first row there, its length."""
+    """Return where a sequence is: its batch in the arrays, its first row there, its length.
+
+    Of a sequence that is partly outside of the arrays, that is the part inside.
+    """
     if starts is None:
         return batch, 0, length
     else:  # noqa: RET505 - both are compiled, and have other types
-        start = tl.load(starts + batch)
-        return batch * 0, start, tl.load(starts + batch + 1) - start
+        start = tl.minimum(tl.maximum(tl.load(starts + batch), 0), length)
+        end = tl.minimum(tl.load(starts + batch + 1), length)
+        return batch * 0, start, tl.maximum(end - start, 0)
 
 
 @tw.jit

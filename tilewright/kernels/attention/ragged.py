@@ -91,7 +91,7 @@ def varlen_attention(
         tensors=list(mod_tensors),
         scale=scale_of(scale, query),
         cap=softcap,
-        dropout=dropout_p,
+        dropout=float(dropout_p),
         left=left,
         right=0 if is_causal else right,
         most_queries=max_q,

@@ -4,6 +4,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.kernels.arrays import (
+    contiguous,
     descriptor_strides,
     empty,
     on_cpu,
@@ -46,7 +47,7 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any) -> Any:
         raise ValueError("`mat_a` of two axes and `mat_b` of three are needed")
     shaped((mat_b.shape[0], mat_a.shape[1], mat_b.shape[2]), mat_b=mat_b)
     shaped((mat_b.shape[0],), offs=offs)
-    return _grouped(mat_a, mat_b, offs)
+    return _grouped(mat_a, mat_b, contiguous(offs))
 
 
 def _blocks(x: Any) -> dict[str, int]:

@@ -9,14 +9,21 @@ __all__ = ["group_gradients_kernel", "grouped_kernel"]
 
 
 @tw.jit
+def end_of(ends_ptr, group, rows, mask=True):
+    """Return the row where groups end, which is no row outside of the array."""
+    end = tl.load(ends_ptr + group, mask=mask, other=0)
+    return tl.minimum(tl.maximum(end, 0), rows).to(tl.int32)
+
+
+@tw.jit
 def tile_of_group(ends_ptr, tile, sizes, GROUPS: tl.constexpr, BLOCK_M: tl.constexpr):
     """Return group, first row and end of a tile; rows after all groups are one more group."""
     group = tl.arange(0, GROUPS)
     is_group = group < sizes[3]
-    last = tl.load(ends_ptr + sizes[3] - 1).to(tl.int32)
-    end = tl.load(ends_ptr + group, mask=is_group, other=0).to(tl.int32)
-    start = tl.load(ends_ptr + group - 1, mask=is_group & (group > 0), other=0).to(tl.int32)
-    tiles = tl.where(is_group, tl.cdiv(end - start, BLOCK_M), 0)
+    last = end_of(ends_ptr, sizes[3] - 1, sizes[0])
+    end = end_of(ends_ptr, group, sizes[0], is_group)
+    start = end_of(ends_ptr, group - 1, sizes[0], is_group & (group > 0))
+    tiles = tl.where(is_group, tl.cdiv(tl.maximum(end - start, 0), BLOCK_M), 0)
     # The groups whose tiles all come before this one; how many they are is the group's number.
     is_before = is_group & (tl.cumsum(tiles, axis=0) <= tile)
     chosen = tl.sum(is_before.to(tl.int32), axis=0)
@@ -24,8 +31,8 @@ def tile_of_group(ends_ptr, tile, sizes, GROUPS: tl.constexpr, BLOCK_M: tl.const
     chosen_end = sizes[0]
     chosen_start = last
     if chosen < sizes[3]:
-        chosen_end = tl.load(ends_ptr + chosen).to(tl.int32)
-        chosen_start = tl.load(ends_ptr + chosen - 1, mask=chosen > 0, other=0).to(tl.int32)
+        chosen_end = end_of(ends_ptr, chosen, sizes[0])
+        chosen_start = end_of(ends_ptr, chosen - 1, sizes[0], chosen > 0)
     return chosen, chosen_start + first * BLOCK_M, chosen_end
 
 
@@ -94,8 +101,8 @@ def group_gradients_kernel(
     tiles = tl.cdiv(columns, BLOCK_N)
     first = tl.program_id(0) // tiles * BLOCK_M
     column = tl.program_id(0) % tiles * BLOCK_N
-    start = tl.load(ends_ptr + group - 1, mask=group > 0, other=0).to(tl.int32)
-    end = tl.load(ends_ptr + group).to(tl.int32)
+    start = end_of(ends_ptr, group - 1, rows, group > 0)
+    end = end_of(ends_ptr, group, rows)
     x = matrix_of(x_ptr, 1, rows, inner, strides[0], BLOCK_K, BLOCK_M, A_TRANSPOSED)
     gradients = matrix_of(
         gradient_ptr, 1, rows, columns, strides[1], BLOCK_K, BLOCK_N, B_TRANSPOSED

@@ -1,0 +1,100 @@
+"""Arrays that say where something is: of any strides, and never read outside of other arrays."""
+
+import pytest
+
+from tilewright import kernels
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def places(device):
+    return lambda *numbers: torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+def spread(x):
+    """The same numbers, others between them in memory."""
+    return torch.stack([x, x + 1], dim=-1)[..., 0]
+
+
+def test_columns_that_a_sparse_matrix_does_not_have_give_nan(device, places):
+    b = torch.randn(3, 2, device=device)
+    for column in (3, -1, 1 << 30):
+        out = kernels.spmm(places(0, 2, 3), places(0, 2, column), torch.ones(3, device=device), b)
+        torch.testing.assert_close(out[0], b[0] + b[2])
+        assert out[1].isnan().all()
+        values = kernels.sddmm(places(0, 1, 2), places(1, column), b[:2], b.mT)
+        torch.testing.assert_close(values[0], b[0] @ b[1])
+        assert values[1].isnan()
+
+
+def test_rows_of_a_sparse_matrix_end_with_its_elements(device, places):
+    values = torch.ones(2, device=device, requires_grad=True)
+    b = torch.randn(3, 2, device=device, requires_grad=True)
+    out = kernels.spmm(places(0, 1, 1 << 30), places(0, 2), values, b)
+    torch.testing.assert_close(out, b[[0, 2]])
+    dvalues, db = torch.autograd.grad(out.sum(), (values, b))
+    torch.testing.assert_close(dvalues, b[[0, 2]].sum(1))
+    assert db.tolist() == [[1, 1], [0, 0], [1, 1]]
+
+
+def test_groups_end_inside_of_the_rows(device, places):
+    x = torch.randn(4, 8, device=device)
+    weight = torch.randn(2, 8, 16, device=device, requires_grad=True)
+    expected = torch.cat([x[:1] @ weight[0], x[1:] @ weight[1]])
+    (gradient,) = torch.autograd.grad(expected.sum(), weight)
+    for ends in (spread(places(1, 4)), places(1, 1 << 30)):
+        out = kernels.grouped_mm(x, weight, offs=ends)
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(torch.autograd.grad(out.sum(), weight)[0], gradient)
+    torch.testing.assert_close(
+        kernels.grouped_mm(x, weight, offs=places(-5, 4)), x @ weight[1], check_stride=False
+    )
+
+
+def test_sequences_are_inside_of_their_array(device, places):
+    x = torch.randn(7, 2, 8, device=device, requires_grad=True)
+    starts = places(0, 3, 7)
+    expected = kernels.varlen_attention(x, x, x, starts, starts, 4, 4)
+    (gradient,) = torch.autograd.grad(expected.sum(), x)
+    for outside in (places(0, 3, 1 << 30), places(-(1 << 30), 3, 7)):
+        out = kernels.varlen_attention(x, x, x, outside, outside, 4, 4)
+        assert out.equal(expected)
+        assert torch.autograd.grad(out.sum(), x)[0].equal(gradient)
+    with pytest.raises(ValueError, match=r"`cu_seq_k` has the shape \(2,\); \(3,\) is needed"):
+        kernels.varlen_attention(x, x, x, starts, starts[:2], 4, 4)
+
+
+def test_lengths_have_any_strides_and_end_with_the_cache(device, places):
+    query, cache = torch.randn(2, 2, 8, device=device), torch.randn(2, 2, 16, 8, device=device)
+    lengths = places(5, 16)
+    expected = torch.stack(
+        [
+            torch.nn.functional.scaled_dot_product_attention(
+                query[i, :, None], cache[i, :, :length], cache[i, :, :length]
+            )[:, 0]
+            for i, length in enumerate((5, 16))
+        ]
+    )
+    pages = cache.swapaxes(1, 2).reshape(4, 8, 2, 8)
+    for given in (lengths, spread(lengths), places(5, 1 << 30)):
+        torch.testing.assert_close(kernels.decode_attention(query, cache, cache, given), expected)
+        for table in (places(0, 1, 2, 3).view(2, 2), places(0, 2, 1, 3).view(2, 2).mT):
+            out = kernels.paged_attention(query, pages, pages, table, given)
+            torch.testing.assert_close(out, expected)
+
+
+def test_numbers_of_keys_have_any_strides(device, places):
+    x = torch.randn(2, 2, 5, 8, device=device)
+    mask = torch.arange(5, device=device) < places(5, 2)[:, None, None, None]
+    expected = torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)
+    out = kernels.attention(x, x, x, key_lengths=spread(places(5, 2)))
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("rate", [1, 1.0])
+def test_attention_that_leaves_out_all_weights_is_zero(device, rate):
+    x = torch.randn(1, 2, 5, 8, device=device, requires_grad=True)
+    out = kernels.attention(x, x, x, dropout_p=rate)
+    assert not out.any()
+    assert not torch.autograd.grad(out.sum(), x)[0].any()
