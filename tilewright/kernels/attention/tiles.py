@@ -34,20 +34,22 @@ FORWARD: Tiles = {
         Tile(128, 64, 4, 4),
         Tile(64, 64, 4, 3),
     ),
-    128: (Tile(128, 128, 8, 2), Tile(128, 64, 8, 3), Tile(64, 64, 4, 3)),
+    128: (
+        Tile(128, 64, 8, 2, most_registers=128),
+        Tile(128, 128, 8, 2, ahead=True),
+        Tile(128, 128, 8, 2),
+        Tile(64, 64, 4, 3),
+    ),
     256: (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2)),
 }
 # Many keys: what a program does before its first scores and after its last ones is little.
-LONG_FORWARD: Tiles = FORWARD | {128: (Tile(128, 128, 8, 2, ahead=True), *FORWARD[128])}
-# Where what is seen ends within blocks of keys, narrow blocks leave less of them to waste, and more
-# registers to what is done to the logits.
-BOUNDED_FORWARD: Tiles = FORWARD | {64: FORWARD[64][1:]}
-# A causal mask alone leaves registers for scores ahead of their softmax.
-CAUSAL_FORWARD: Tiles = BOUNDED_FORWARD | {
-    64: (Tile(64, 64, 4, 2, ahead=True), *BOUNDED_FORWARD[64]),
-    128: (Tile(64, 64, 4, 2, ahead=True), *FORWARD[128]),
+LONG_FORWARD: Tiles = FORWARD | {128: (FORWARD[128][1], FORWARD[128][0], *FORWARD[128][2:])}
+# Where more than a causal mask is done to the logits: narrow blocks leave registers to that, and
+# less to waste where what is seen ends within a block.
+BOUNDED_FORWARD: Tiles = FORWARD | {
+    64: FORWARD[64][1:],
+    128: (Tile(128, 128, 8, 2), Tile(128, 64, 8, 3), Tile(64, 64, 4, 3)),
 }
-LONG_CAUSAL_FORWARD: Tiles = LONG_FORWARD | {64: BOUNDED_FORWARD[64]}
 QUERY_GRADIENTS: Tiles = {
     64: (Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(128, 128, 8, 2), Tile(64, 64, 4, 3)),
     128: (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2)),
@@ -64,7 +66,7 @@ WIDER_ELEMENTS: Tiles = {
     256: (Tile(16, 16, 4, 1),),
 }
 CPU = (Tile(128, 128, 4, 1), Tile(64, 128, 4, 1), Tile(64, 64, 4, 1))
-_MANY_KEYS = 2048
+_MANY_KEYS = 8192
 
 
 def _config(tile: Tile) -> tw.Config:
@@ -77,14 +79,11 @@ def _config(tile: Tile) -> tw.Config:
 
 
 def _forward_tiles(arguments: dict[str, Any]) -> Tiles:
-    is_long = arguments["sizes"].keys >= _MANY_KEYS
-    if arguments["terms"].lists is not None:  # a list may be empty: then there are no scores ahead
-        return FORWARD if arguments["IS_PLAIN"] else BOUNDED_FORWARD
-    if arguments["IS_PLAIN"]:
-        return LONG_FORWARD if is_long else FORWARD
-    if arguments["IS_CAUSAL"]:
-        return LONG_CAUSAL_FORWARD if is_long else CAUSAL_FORWARD
-    return BOUNDED_FORWARD
+    is_causal_alone = arguments["IS_PLAIN"] or arguments["IS_CAUSAL"]
+    # A list of blocks may be empty, so there are no scores ahead, and it takes registers.
+    if not is_causal_alone or arguments["terms"].lists is not None:
+        return BOUNDED_FORWARD
+    return LONG_FORWARD if arguments["sizes"].keys >= _MANY_KEYS else FORWARD
 
 
 def _within(tile: Tile, block: int) -> Tile:

@@ -95,12 +95,13 @@ def chunk_for(x: Any, itemsize: int, batch: int, rows: int, columns: int, inner:
     return blocks * block
 
 
-def steps_for(x: Any, tiles: int, steps: int, staged: int) -> int:
+def steps_for(x: Any, tiles: int, steps: int, staged: int, together: int = 4) -> int:
     """Return how many steps of the inner axis a program takes, so that all run at the same time.
 
-    `staged`: the bytes of shared memory that a program needs.
+    `staged`: the bytes of shared memory that a program needs; `together`: for how many programs a
+    multiprocessor has registers.
     """
-    together = max(min(_SHARED // staged, 4), 1)  # on a multiprocessor
+    together = max(min(_SHARED // staged, together), 1)
     programs = tw.get_num_threads() if on_cpu(x) else together * MULTIPROCESSORS
     share: int = tw.cdiv(steps, max(min(programs // tiles, steps // 4, 16), 1))
     return share

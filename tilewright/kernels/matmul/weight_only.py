@@ -301,7 +301,8 @@ def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
     depth = min(group, 128)
     tiles, steps = tw.cdiv(columns, block_columns), inner // depth
     staged = _STAGES * depth * (block_columns // 2 + block_rows * itemsize(x))
-    chunk = steps_for(x, tiles, steps, staged)
+    # Numbers are made in more registers than codes are looked up in.
+    chunk = steps_for(x, tiles, steps, staged, together=4 if kind == "nf4" else 3)
     parts = tw.cdiv(steps, chunk)
     arrays = [
         *(for_descriptors(x), _words(packed), for_descriptors(scales.swapaxes(0, 1))),
