@@ -98,3 +98,12 @@ def test_attention_that_leaves_out_all_weights_is_zero(device, rate):
     out = kernels.attention(x, x, x, dropout_p=rate)
     assert not out.any()
     assert not torch.autograd.grad(out.sum(), x)[0].any()
+
+
+def test_a_seed_is_one_integer(device, places):
+    x = torch.randn(1, 2, 5, 8, device=device)
+    for seed in (places(), places(1, 2)):
+        with pytest.raises(ValueError, match=r"`seed` has the shape .*; one integer is needed"):
+            kernels.attention(x, x, x, dropout_p=0.5, seed=seed)
+    with pytest.raises(TypeError, match="`seed` is of float32; int32 or int64 is needed"):
+        kernels.attention(x, x, x, dropout_p=0.5, seed=torch.ones(1, device=device))

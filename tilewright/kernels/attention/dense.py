@@ -204,6 +204,9 @@ def slopes_of(slopes: Any, shape: tuple[int, int]) -> Any:
 def seed_of(seed: Any, like: Any) -> Any:
     """Return a seed as an array where `like` is."""
     if is_tensor(seed) or isinstance(seed, np.ndarray):
+        integral(seed=seed)
+        if math.prod(seed.shape) != 1:
+            raise ValueError(f"`seed` has the shape {tuple(seed.shape)}; one integer is needed")
         return contiguous(seed)
     if not is_tensor(like):
         return np.array([0 if seed is None else seed], np.int64)
