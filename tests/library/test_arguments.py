@@ -90,6 +90,31 @@ def test_wrong_arguments_of_attention_are_named():
         kernels.decode_attention(q[0], q[0], q[0], ones(2).int())
 
 
+Q, LABELS, ENDS = ones(1, 2, 4, 8), torch.tensor([1, 0]), torch.tensor([0, 2], dtype=torch.int32)
+SHARES = {
+    "p": lambda x: kernels.dropout(ones(4), x),
+    "label_smoothing": lambda x: kernels.cross_entropy(ones(2, 3), LABELS, label_smoothing=x),
+    "label_smoothing of classes": lambda x: kernels.linear_cross_entropy(
+        ones(2, 3), ones(4, 3), LABELS, label_smoothing=x
+    ),
+    "dropout_p": lambda x: kernels.attention(Q, Q, Q, dropout_p=x),
+    "dropout_p of sequences": lambda x: kernels.varlen_attention(
+        ones(2, 1, 8), ones(2, 1, 8), ones(2, 1, 8), ENDS, ENDS, 2, 2, dropout_p=x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_what_is_no_share_is_refused_by_name(name):
+    wanted = name.partition(" ")[0]
+    for wrong in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=f"`{wanted}` is {wrong}; it has to be from 0 to 1"):
+            SHARES[name](wrong)
+    for wrong in (None, "a", [0.5]):
+        with pytest.raises(TypeError, match=f"`{wanted}` has to be a number from 0 to 1, got "):
+            SHARES[name](wrong)
+
+
 def test_features_of_a_recurrent_layer_fit():
     with pytest.raises(ValueError, match=r"`input` has 4 features, and `params\[0\]` is for 5"):
         kernels.LSTM(5, 6)(ones(3, 2, 4))

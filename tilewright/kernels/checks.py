@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from tilewright.kernels.arrays import dtype_name, is_array, is_tensor
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "same_dtype",
     "same_kind",
     "shaped",
+    "share",
 ]
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
@@ -134,6 +137,15 @@ def one_of(choices: tuple[str, ...], **values: str) -> None:
         if value not in choices:
             known = ", ".join(map(repr, choices))
             raise ValueError(f"`{name}` is {value!r}; one of {known} is needed")
+
+
+def share(**values: Any) -> None:
+    """Raise `ValueError` unless each value is from 0 to 1, `TypeError` unless it is a number."""
+    for name, value in values.items():
+        if not isinstance(value, int | float | np.number):
+            raise TypeError(f"`{name}` has to be a number from 0 to 1, got {value!r}")
+        if not 0 <= value <= 1:
+            raise ValueError(f"`{name}` is {value}; it has to be from 0 to 1")
 
 
 def numbers(dims: int, least: int, **given: Any) -> list[int]:

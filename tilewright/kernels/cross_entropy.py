@@ -12,7 +12,7 @@ from tilewright.kernels.arrays import (
     on_cpu,
     strides,
 )
-from tilewright.kernels.checks import array, floating, integral, one_of, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, one_of, same_kind, shaped, share
 from tilewright.kernels.cross_entropy_kernels import (
     cross_entropy_backward_kernel,
     cross_entropy_kernel,
@@ -64,6 +64,7 @@ def cross_entropy(
     """
     array(input=input, target=target)
     floating(weight=weight)
+    share(label_smoothing=label_smoothing)
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing))[0]
 
 
@@ -73,8 +74,6 @@ def loss_outputs(x: Any, target: Any, reduction: str, label_smoothing: float) ->
     floating(input=x)
     integral(target=target)
     one_of(_REDUCTIONS, reduction=reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"`label_smoothing` is {label_smoothing}; it has to be from 0 to 1")
     shape = tuple(target.shape)
     dtype = accumulator_name(x)
     loss = empty(shape if reduction == "none" else (), x)

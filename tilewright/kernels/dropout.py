@@ -8,7 +8,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty_like, is_tensor, torch
-from tilewright.kernels.checks import floating
+from tilewright.kernels.checks import floating, share
 from tilewright.kernels.elementwise import element_block, element_configs
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
@@ -38,8 +38,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: Any = No
     >>> dropout(np.ones(8), 0.5, seed=1)
     array([0., 0., 2., 2., 2., 0., 2., 2.])
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"`p` is {p}; it has to be from 0 to 1")
+    share(p=p)
     return _dropout(input, _seed(input, seed), float(p)) if training else input
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import contiguous, empty, empty_like, is_tensor, torch
-from tilewright.kernels.checks import array, floating, same_dtype, same_kind, shaped
+from tilewright.kernels.checks import array, floating, same_dtype, same_kind, shaped, share
 from tilewright.kernels.cross_entropy import (
     differentiate_logits,
     loss_outputs,
@@ -56,6 +56,7 @@ def linear_cross_entropy(
     1.386
     """
     array(input=input, linear_weight=linear_weight, target=target)
+    share(label_smoothing=label_smoothing)
     return _linear_cross_entropy(
         input, linear_weight, target, linear_bias, ignore_index, reduction, float(label_smoothing)
     )[0]

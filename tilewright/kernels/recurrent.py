@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped, share
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.recurrent_operations import gru_layer, lstm_layer
 
@@ -123,6 +123,7 @@ class _Layers:
         bidirectional: bool,
     ) -> None:
         self.kind, self.gates, self.count, self.has_biases = kind, gates, count, has_biases
+        share(dropout=dropout)
         self.dropout = dropout if train else 0.0
         self.directions = 2 if bidirectional else 1
         self.states = 2 if kind == "lstm" else 1

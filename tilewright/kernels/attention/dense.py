@@ -10,7 +10,7 @@ from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor, torch
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
 from tilewright.kernels.block_sparse import require_sparsity, shape_of
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped, share
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["attention", "require_operands", "scale_of", "seed_of", "slopes_of"]
@@ -82,6 +82,7 @@ def attention(
     query, key, value = under_autocast((query, key, value), "lower")
     array(query=query, key=key, value=value)
     integral(key_lengths=key_lengths)
+    share(dropout_p=dropout_p)
     same_kind(query=query, key=key, value=value, attn_mask=attn_mask, key_lengths=key_lengths)
     require_operands(query, key, value, enable_gqa)
     left, right = _sides(window)

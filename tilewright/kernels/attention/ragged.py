@@ -13,7 +13,7 @@ from tilewright.kernels.attention.dense import (
 )
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
-from tilewright.kernels.checks import array, integral, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, integral, ranked, same_kind, shaped, share
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["varlen_attention"]
@@ -76,6 +76,7 @@ def varlen_attention(
     query, key, value = under_autocast((query, key, value), "lower")
     array(query=query, key=key, value=value, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
     integral(cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
+    share(dropout_p=dropout_p)
     same_kind(query=query, key=key, value=value, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
     ranked(1, 1, cu_seq_q=cu_seq_q)
     shaped(tuple(cu_seq_q.shape), cu_seq_k=cu_seq_k)
