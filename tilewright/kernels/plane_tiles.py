@@ -22,6 +22,7 @@ _ELEMENTS = 4096  # of a tile
 _MOST_NUMBERS = 2048  # of a tile of what is joined
 _MOST_PLACES = 4096  # of a tile of one channel
 _MOST_CHANNELS = 64  # of a tile of neighbouring channels
+_GPU_ELEMENTS = 2048  # of such a tile: more of them are under way at a time
 _MOST_GROUP_BYTES = 256 << 10  # that are in a cache for a second time
 _CPU_PROGRAMS = 16
 
@@ -101,7 +102,8 @@ def shared_out(groups: int, *arrays: Any) -> Planes:
         and in_group * inside * itemsize(x) <= _MOST_GROUP_BYTES
         and samples * groups >= (_CPU_PROGRAMS if on_cpu(x) else MULTIPROCESSORS)
     )
-    rows, block = _tile(in_group if by_group else channels, inside, is_last)
+    elements = _GPU_ELEMENTS if is_last and not on_cpu(x) else _ELEMENTS
+    rows, block = _tile(in_group if by_group else channels, inside, is_last, elements)
     blocks = tw.cdiv(inside, block)
     wanted = _CPU_PROGRAMS if on_cpu(x) else 16 * MULTIPROCESSORS
     most_parts = max(wanted // (samples * tw.cdiv(channels, rows)), 1)
@@ -125,11 +127,11 @@ def empty_planes(x: Any) -> Any:
     return y if is_folded else empty_like(x)
 
 
-def _tile(channels: int, inside: int, is_last: bool) -> tuple[int, int]:
+def _tile(channels: int, inside: int, is_last: bool, elements: int) -> tuple[int, int]:
     """Return how many channels and places a tile has: many of those that are neighbours."""
     rows, block = tw.next_power_of_2(channels), tw.next_power_of_2(inside)
     if is_last:
         rows = min(rows, _MOST_CHANNELS)
-        return rows, min(block, _ELEMENTS // rows)
+        return rows, min(block, elements // rows)
     block = min(block, _MOST_PLACES)
-    return min(rows, max(_ELEMENTS // block, 1)), block
+    return min(rows, max(elements // block, 1)), block
