@@ -63,8 +63,10 @@ def test_small_integers_become_floats(dtype, target, form):
     values = integer_values(dtype)
     constants = {"FORM": form, "M": ROWS, "K": DEPTH}
     both(integers_kernel, values, target, **constants)
+    ptx = ptx_of(integers_kernel, values, target=target, **constants)
+    masks = re.findall(r"lop3\.b32 \S+, \S+, (\d+), (\d+)", ptx)
+    assert all(int(mask) < 2**32 for pair in masks for mask in pair)
     if dtype is not BF16 or form != "unsigned":  # of which some take nine bits with the power
-        ptx = ptx_of(integers_kernel, values, target=target, **constants)
         assert not re.search(r"cvt\.rn\.(b?f16|f32)\.[us]", ptx)
 
 

@@ -353,7 +353,7 @@ class Pairs:
         Of one number they are a shift or a multiplication away.
         """
         code = self.code
-        mask = low.mask | high.mask << 16
+        mask = low.mask & _HALF | (high.mask & _HALF) << 16
         up = 16 - high.shift
         if low.text == high.text and high.shift == low.shift + 16:
             return self._shifted_down(low), mask
