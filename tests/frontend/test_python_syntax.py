@@ -116,6 +116,9 @@ def test_starred_targets(launch):
     assert out.tolist() == [9343, 42]
 
 
+FAR = tl.constexpr(2**33)
+
+
 @jit
 def convert(out_ptr, n, SCALE: tl.constexpr):
     tl.static_assert(n.dtype == tl.int32)
@@ -123,13 +126,14 @@ def convert(out_ptr, n, SCALE: tl.constexpr):
     tl.store(out_ptr, n.to(tl.int64) * SCALE.to(tl.int64))
     widened = lambda x: x.to(tl.int64)  # noqa: E731
     tl.store(out_ptr + 1, widened(n) + SCALE.bit_length())
+    tl.store(out_ptr + 2, FAR.to(tl.int64) + n)
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_numbers_have_the_attributes_of_scalars(launch, n):
-    out = np.zeros(2, np.int64)
+    out = np.zeros(3, np.int64)
     launch(convert, (1,), out, n, SCALE=2**40)
-    assert out.tolist() == [n * 2**40, n + 41]
+    assert out.tolist() == [n * 2**40, n + 41, 2**33 + n]
 
 
 @jit

@@ -101,11 +101,8 @@ def _located(new: Any, old: ast.AST) -> Any:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(
-        self, tree: ast.FunctionDef, liveness: Liveness, outer: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, tree: ast.FunctionDef, liveness: Liveness) -> None:
         self._liveness = liveness
-        self._names = outer | _bound_names(tree)
         results = [n.value for n in ast.walk(tree) if isinstance(n, ast.Return)]
         texts = {ast.dump(value) for value in results if isinstance(value, ast.Constant)}
         # Which `return` is reached makes no difference then: the constant stays one.
@@ -208,17 +205,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         value = self.visit(node.value)
-        if not isinstance(node.ctx, ast.Load) or not self._may_be_number(node):
+        # Numbers have attributes of tensors, too.
+        if not isinstance(node.ctx, ast.Load) or not hasattr(Tensor, node.attr):
             return ast.copy_location(ast.Attribute(value, node.attr, node.ctx), node)
         return _located(_runtime("attribute", value, ast.Constant(node.attr)), node)
-
-    def _may_be_number(self, node: ast.Attribute) -> bool:
-        """Whether the attribute is one of tensors, of something that is no module."""
-        root: ast.expr = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        is_outside = isinstance(root, ast.Name) and root.id not in self._names
-        return hasattr(Tensor, node.attr) and not is_outside
 
     def visit_Call(self, node: ast.Call) -> Any:
         call = self.generic_visit(node)
@@ -271,7 +261,7 @@ class _Rewriter(ast.NodeTransformer):
         return _located(_marked(made, node), node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        inner = _Rewriter(node, Liveness(node), self._names)
+        inner = _Rewriter(node, Liveness(node))
         body = [_assignment(_IS_DYNAMIC, ast.Constant(False)), *inner.block(node.body)]
         made = ast.FunctionDef(node.name, self._parameters(node.args), body, [])
         marked = _assignment(node.name, _marked(ast.Name(node.name, ast.Load()), node))
@@ -403,10 +393,3 @@ def _without_stars(target: ast.expr) -> ast.expr:
     if not isinstance(target, ast.Tuple | ast.List):
         return target
     return ast.copy_location(ast.Tuple(list(map(_without_stars, target.elts)), target.ctx), target)
-
-
-def _bound_names(tree: ast.AST) -> frozenset[str]:
-    """All names that a function binds, those of functions inside it included."""
-    nodes = list(ast.walk(tree))
-    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return frozenset(stored | {n.arg for n in nodes if isinstance(n, ast.arg)})

@@ -83,9 +83,7 @@ class Table(enum.IntEnum):
     ONE_DIGIT = 6  # no address: what stands at 16 in an int from 1 to 2**30 - 1, its value at 24
     DESCRIPTOR = 7
     SHAPE = 8  # the type of the shapes of PyTorch's tensors
-    TENSOR_OFFSET = (
-        9  # no address, nor are the next two: where a Python tensor has its `at::Tensor`
-    )
+    TENSOR_OFFSET = 9  # no address, nor are the next two: where a tensor has its `at::Tensor`
     KEYS_OFFSET = 10  # where the object that this points to has the keys of the tensor
     UNUSUAL_KEYS = 11  # those that no tensor has whose memory is just its elements, on this device
     GET_NUMEL = 12  # of PyTorch's C interface; 0 where there is none
