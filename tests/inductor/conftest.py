@@ -1,5 +1,6 @@
 """torch.compile where `triton` is Tilewright, with caches of its own."""
 
+import importlib
 import importlib.util
 
 import pytest
@@ -8,6 +9,12 @@ import tilewright.alias
 
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["*"]
+else:
+    # These ask once, when they are imported, whether there is Triton. Other tests import them, too.
+    tilewright.alias.install()
+    for name in ("torch._dynamo", "torch._inductor.compile_fx"):
+        importlib.import_module(name)
+    tilewright.alias.uninstall()
 
 
 @pytest.fixture(scope="module")
