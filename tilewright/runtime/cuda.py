@@ -427,9 +427,9 @@ class Function:
 
     def parameter_offset(self, number: int) -> int | None:
         """Where a parameter lies when all are packed; None where drivers before 12.4 are silent."""
-        library, (offset, size) = driver().library, (c_size_t(), c_size_t())
-        if getattr(library, "cuFuncGetParamInfo", None) is None:
+        if not driver().address("cuFuncGetParamInfo"):
             return None
+        offset, size = c_size_t(), c_size_t()
         handle, places = c_void_p(self.address), (byref(offset), byref(size))
         with self.module.gpu.active():
             driver().call("cuFuncGetParamInfo", handle, c_size_t(number), *places, doing=self.name)
