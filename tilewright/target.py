@@ -119,7 +119,8 @@ class NvidiaTarget(NamedTuple):
         Only from version 8.6 on PTX can say that they stay in the block. On sm_120a the others are
         branches to a function of the driver, for which a thread needs a stack.
         """
-        return "shared::cta" if self.ptx_feature >= "+ptx86" else "shared::cluster"
+        version = int(self.ptx_feature.removeprefix("+ptx"))
+        return "shared::cta" if version >= 86 else "shared::cluster"
 
     @property
     def fingerprint(self) -> str:
