@@ -183,6 +183,15 @@ def test_uninstalling_leaves_nothing():
     assert before[2] == {n for n in sys.modules if "triton" in n}
 
 
+def test_pytorch_asks_again_whether_there_is_triton():
+    has_triton_package = pytest.importorskip("torch.utils._triton").has_triton_package
+    there = has_triton_package()
+    alias.install()
+    assert has_triton_package()
+    alias.uninstall()
+    assert has_triton_package() == there
+
+
 def test_triton_itself_is_not_replaced(monkeypatch):
     real = types.ModuleType("triton")
     real.__file__ = "/somewhere/triton/__init__.py"

@@ -163,7 +163,7 @@ def test_arguments_that_cannot_be():
         kernels.cross_entropy(x, target.float())
     with pytest.raises(ValueError, match="`reduction` is 'max'; one of 'none', 'mean', 'sum' is"):
         kernels.cross_entropy(x, target, reduction="max")
-    with pytest.raises(ValueError, match=r"`label_smoothing` is 2\.0; it has to be from 0 to 1"):
+    with pytest.raises(ValueError, match=r"`label_smoothing` is 2; it has to be from 0 to 1"):
         kernels.cross_entropy(x, target, label_smoothing=2)
     with pytest.raises(ValueError, match=r"`linear_weight` has the shape \(4, 2\); \(4, 3\)"):
         kernels.linear_cross_entropy(x, torch.zeros(4, 2), target)

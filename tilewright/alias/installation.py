@@ -45,7 +45,7 @@ def install() -> None:
         sys.path.insert(0, PATH)
     if PATH not in _inherited():
         os.environ[_VARIABLE] = os.pathsep.join([PATH, *_inherited()])
-    importlib.invalidate_caches()
+    _forget_what_was_found()
 
 
 def uninstall() -> None:
@@ -63,12 +63,22 @@ def uninstall() -> None:
     if module is not None and _is_ours(module):
         for name in [n for n in sys.modules if n == "triton" or n.startswith("triton.")]:
             del sys.modules[name]
-    importlib.invalidate_caches()
+    _forget_what_was_found()
 
 
 def is_installed() -> bool:
     """Whether `import triton` gives Tilewright in this process."""
     return PATH in sys.path
+
+
+def _forget_what_was_found() -> None:
+    """Let Python look for modules again, and PyTorch ask again whether there is Triton."""
+    importlib.invalidate_caches()
+    asked_by_pytorch = sys.modules.get("torch.utils._triton")
+    if asked_by_pytorch is not None:
+        for function in vars(asked_by_pytorch).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
 
 
 def _is_ours(module: object) -> bool:
