@@ -3,6 +3,7 @@
 import pytest
 
 from tilewright import kernels
+from tilewright.kernels.attention import decode
 
 torch = pytest.importorskip("torch")
 
@@ -82,6 +83,34 @@ def test_lengths_have_any_strides_and_end_with_the_cache(device, places):
         for table in (places(0, 1, 2, 3).view(2, 2), places(0, 2, 1, 3).view(2, 2).mT):
             out = kernels.paged_attention(query, pages, pages, table, given)
             torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"softcap": 3.0}])
+def test_pages_that_a_cache_does_not_have_give_nan(device, places, monkeypatch, splits, options):
+    monkeypatch.setattr(decode, "_splits", lambda *_: splits)
+    query = torch.randn(2, 2, 8, device=device)
+    # The cache is a part of a larger array: what is read outside of it are numbers, not a fault.
+    around = torch.full((6, 16, 2, 8), 1e4, device=device)
+    cache = around[1:5]
+    cache.normal_()
+    lengths = places(30, 20)
+    table = places(0, 3, 1, 2).view(2, 2)
+    expected = kernels.paged_attention(query, cache, cache, table, lengths, **options)
+    assert expected.isfinite().all()
+    for page in (4, -1, 1 << 30, -(1 << 31)):
+        wrong = places(0, 3, 1, page).view(2, 2)
+        out = kernels.paged_attention(query, cache, cache, wrong, lengths, **options)
+        torch.testing.assert_close(out[0], expected[0])
+        assert out[1].isnan().all()
+        # A page without tokens, or behind the window, is not looked at.
+        out = kernels.paged_attention(query, cache, cache, wrong, places(30, 16), **options)
+        assert out.isfinite().all()
+        behind = places(0, 3, page, 2).view(2, 2)
+        out = kernels.paged_attention(query, cache, cache, behind, lengths, window=3, **options)
+        assert out.isfinite().all()
+    none = kernels.paged_attention(query, cache[:0], cache[:0], table, lengths, **options)
+    assert none.isnan().all()
 
 
 def test_numbers_of_keys_have_any_strides(device, places):

@@ -51,8 +51,10 @@ def paged_attention(
             fp16, bf16, fp32 or fp64. Best are few tokens: all that share a key head are one tile.
         key_cache: (pages, page, key heads, E); a page has a power of two of tokens.
         value_cache: (pages, page, key heads, Ev).
-        block_table: (sequences, most pages) of int32: the pages of each sequence, in order.
-        lengths: (sequences,) of int32: the tokens of each sequence, the new ones included.
+        block_table: (sequences, most pages) of int32: the pages of each sequence, in order. A token
+            that is seen, of a page that the cache does not have, gives NaN.
+        lengths: (sequences,) of int32: the tokens of each sequence, the new ones included; at most
+            as many as its pages hold.
         scale: By default 1 / sqrt(E).
         window: How many tokens before itself a token sees; by default all.
         alibi_slopes: (heads,) or (sequences, heads) of fp32, as for `attention`.
@@ -252,6 +254,7 @@ def _decode(
             *(strides(x)[:3] for x in (query, *caches)),
             0 if block_table is None else strides(block_table)[0],
         ),
+        value_cache.shape[0],
         sizes,
         _terms(slopes, tensors, cap, left, score_mod, mask_mod),
         scale,

@@ -14,14 +14,19 @@ __all__ = ["decode_kernel", "join_parts_kernel"]
 
 
 @tw.jit
-def token_places(table, table_stride, strides, sequence, token, is_token, PAGE: tl.constexpr):
-    """Return where tokens are in a cache of pages, or in one of a row for each sequence."""
+def token_places(table, strides, step, pages, sequence, token, is_token, PAGE: tl.constexpr):
+    """Return where tokens are in a cache whose axes have the steps `step`, and which are there.
+
+    The cache has pages, or a row for each sequence. What the table names a page but is none has no
+    tokens.
+    """
     if table is None:
-        return sequence.to(tl.int64) * strides[0] + token.to(tl.int64) * strides[1]
+        return sequence.to(tl.int64) * step[0] + token.to(tl.int64) * step[1], is_token
     else:  # noqa: RET505 - both are compiled
-        at_page = table + sequence.to(tl.int64) * table_stride + token // PAGE
+        at_page = table + sequence.to(tl.int64) * strides[3] + token // PAGE
         page = tl.load(at_page, mask=is_token, other=0).to(tl.int64)
-        return page * strides[0] + (token % PAGE) * strides[1]
+        is_there = is_token & (page >= 0) & (page < pages)
+        return page * step[0] + (token % PAGE) * step[1], is_there
 
 
 @tw.jit
@@ -71,6 +76,7 @@ def decode_kernel(
     table,
     lengths,
     strides,
+    pages,
     sizes,
     terms,
     scale: tl.float64,
@@ -109,17 +115,23 @@ def decode_kernel(
     for first in range(start, end, BLOCK_N):
         token = first + tl.arange(0, BLOCK_N)
         is_token = token < end
-        places = token_places(table, strides[3], strides[1], sequence, token, is_token, PAGE)
-        keys = loaded_tokens(keys_ptr, places, is_token, sizes.width, WIDTH, IS_WHOLE)
+        places, is_there = token_places(
+            table, strides, strides[1], pages, sequence, token, is_token, PAGE
+        )
+        keys = loaded_tokens(keys_ptr, places, is_there, sizes.width, WIDTH, IS_WHOLE)
         scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION, out_dtype=DTYPE)
+        if table is not None:
+            scores = tl.where(is_there[None, :], scores, float("nan"))
         logits, factor = logits_of(
             scores, terms, place, query[:, None], token[None, :], scale, True
         )
         p, highest, rescale = weights_of(logits, factor, highest, True)
         total = total * rescale + tl.sum(p, axis=1)
-        places = token_places(table, strides[3], strides[2], sequence, token, is_token, PAGE)
+        places, is_there = token_places(
+            table, strides, strides[2], pages, sequence, token, is_token, PAGE
+        )
         values = loaded_tokens(
-            values_ptr, places, is_token, sizes.value_width, VALUE_WIDTH, IS_WHOLE
+            values_ptr, places, is_there, sizes.value_width, VALUE_WIDTH, IS_WHOLE
         )
         p = p.to(values.dtype)
         acc = acc * rescale[:, None]
