@@ -195,9 +195,10 @@ class Autotuner(DecoratedKernel):
         """Return what an earlier tuning found, or the default: nothing is tried."""
         self._refuse_conflicts(call)
         with self._lock:
-            stored = self._trials(call, key).best_stored(self._pruned(call))
-            config = self._untuned[key] = stored or self._untried(call)[0]
-        return config
+            if key not in self._untuned:
+                stored = self._trials(call, key).best_stored(self._pruned(call))
+                self._untuned[key] = stored or self._untried(call)[0]
+            return self._untuned[key]
 
     def _trials(self, call: Call, key: tuple[Any, ...] | None) -> Trials:
         kept = key if self.cache_results else None

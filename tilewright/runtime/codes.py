@@ -111,21 +111,26 @@ def run_code(
 
 
 def _without_tensor_maps(code: gpu_code.GpuCode) -> gpu_code.GpuCode:
-    if code.without_tensor_maps is None:
-        assert code.request.target is not None
-        if getattr(code.request.function, "fn", None) is None:
-            raise LaunchError(
-                f"{code.name} is to be compiled again, for an array without elements, but comes "
-                "from another process without its source",
-                hint="compile it in this process (torch._inductor.config.compile_threads = 1), or "
-                "do not launch it on such an array",
-            )
-        architecture, options, gpu = code.request.target
-        asked = code.request.for_target(
-            gpu_target.GpuTarget(architecture, replace(options, tensor_maps=False), gpu)
+    with code.lock:
+        if code.without_tensor_maps is None:
+            code.without_tensor_maps = _compiled_without_tensor_maps(code)
+        return code.without_tensor_maps
+
+
+def _compiled_without_tensor_maps(code: gpu_code.GpuCode) -> gpu_code.GpuCode:
+    assert code.request.target is not None
+    if getattr(code.request.function, "fn", None) is None:
+        raise LaunchError(
+            f"{code.name} is to be compiled again, for an array without elements, but comes "
+            "from another process without its source",
+            hint="compile it in this process (torch._inductor.config.compile_threads = 1), or "
+            "do not launch it on such an array",
         )
-        code.without_tensor_maps = cast("gpu_code.GpuCode", code_for(asked))
-    return code.without_tensor_maps
+    architecture, options, gpu = code.request.target
+    asked = code.request.for_target(
+        gpu_target.GpuTarget(architecture, replace(options, tensor_maps=False), gpu)
+    )
+    return cast("gpu_code.GpuCode", code_for(asked))
 
 
 def _from_disk(asked: Request) -> Entry | None:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from tilewright.errors import LaunchError
 from tilewright.frontend.parameters import Parameter
+from tilewright.runtime.launch_parameters import Launcher
 from tilewright.spelling import did_you_mean
 
 __all__ = ["MISSING", "Binder", "Extents", "Grid", "State", "extents", "make_binder"]
@@ -33,7 +34,7 @@ class State(Protocol):
     """What a launch function asks of its kernel."""
 
     @property
-    def recent(self) -> tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...]:
+    def recent(self) -> tuple[tuple[Launcher, Mapping[str, Any], object], ...]:
         """The launchers that are tried, their options, and what the launch then returns."""
 
     @property

@@ -125,8 +125,8 @@ def emulate(
         collects=collects,
         options=options or {},
     )
-    forget_launchers()
     _active.append(emulation)
+    forget_launchers()
     try:
         yield emulation
     finally:

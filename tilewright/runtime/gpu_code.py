@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -16,6 +15,7 @@ from tilewright.runtime.cuda_errors import INVALID_CODE, CudaError
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.gpu_launcher import Attributes, accept_torch, bind_gpu_launcher
 from tilewright.runtime.kernel_code import KernelCode, check_grid
+from tilewright.runtime.launch_parameters import Launcher
 from tilewright.runtime.lent import keep_until_done
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.request import Request
@@ -27,11 +27,8 @@ __all__ = ["GpuCode"]
 _LEGACY_STREAM = 1
 
 
-class GpuCode(KernelCode):
-    """A kernel as PTX, and as machine code (`cubin`) where that could be had beforehand.
-
-    It is loaded on its GPU, and given a launcher, when it is first run.
-    """
+class GpuCode(KernelCode[Function]):
+    """A kernel as PTX, and as machine code (`cubin`) where that could be had beforehand."""
 
     def __init__(self, request: Request, header: Mapping[str, Any], payload: bytes) -> None:
         super().__init__(request, header)
@@ -78,23 +75,13 @@ class GpuCode(KernelCode):
     @property
     def function(self) -> Function:
         """The entry, loaded on the GPU."""
-        return self._made[0]
+        return self.loaded
 
-    @property
-    def launcher(self) -> Callable[..., object] | None:
-        return self._made[1]
+    def _load(self) -> tuple[Function, Launcher | None]:
+        function = self._function()
+        return function, self._bound(function)
 
-    @functools.cached_property
-    def _made(self) -> tuple[Function, Callable[..., object] | None]:
-        """The loaded entry and its launcher: made once, whichever thread asks first."""
-        with self._loading(), self._lock:
-            if "_made" in self.__dict__:
-                return self._made
-            function = self._loaded()
-            made = self.__dict__["_made"] = (function, self._bound(function))
-            return made
-
-    def _loaded(self) -> Function:
+    def _function(self) -> Function:
         module = self._module()
         function = module.function(self.symbol, self.name, self.shared_bytes)
         if self.threads > function.most_threads:
@@ -118,7 +105,7 @@ class GpuCode(KernelCode):
                     self.ptx = for_one_block(self.ptx)
         return Module(self.gpu, self.ptx.encode() + b"\0", self.name)
 
-    def _bound(self, function: Function) -> Callable[..., object] | None:
+    def _bound(self, function: Function) -> Launcher | None:
         parameters = self.parameters()
         if parameters is None or self._assertions:
             return None  # assertions are looked at behind each launch

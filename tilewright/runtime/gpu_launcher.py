@@ -26,9 +26,8 @@ from tilewright.ops.descriptor import MAX_DESCRIPTOR_RANK
 from tilewright.runtime import dlpack, history
 from tilewright.runtime.cuda import Function, driver
 from tilewright.runtime.deferred import Deferred
-from tilewright.runtime.launch_parameters import ArrayParameter, LaunchParameter
+from tilewright.runtime.launch_parameters import ArrayParameter, Launcher, LaunchParameter
 from tilewright.runtime.launcher_shared import (
-    Launcher,
     OncePerProcess,
     Program,
     SharedCode,

@@ -28,9 +28,10 @@ from tilewright.runtime.emulated import (
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interpreted import run_interpreted
 from tilewright.runtime.kernel_interface import KernelInterface
+from tilewright.runtime.launch_parameters import Launcher
 from tilewright.runtime.options import check_options
 from tilewright.runtime.readable import ReadableErrors
-from tilewright.runtime.remembered import remembers
+from tilewright.runtime.remembered import note_remembering, remembering
 from tilewright.runtime.report import tell
 from tilewright.runtime.source_fields import SourceFields
 
@@ -210,7 +211,7 @@ class JITFunction(SourceFields, KernelInterface):
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
         """Call `hook(*arguments, **options)` before each launch from now on."""
-        with self._lock:
+        with remembering():
             self._hooks.append(hook)
             # The way through `recent` does not come past the hooks.
             self.recent = ()
@@ -261,7 +262,7 @@ class JITFunction(SourceFields, KernelInterface):
         )
 
     @property
-    def recent(self) -> tuple[tuple[Callable[..., object], Mapping[str, Any], object], ...]:
+    def recent(self) -> tuple[tuple[Launcher, Mapping[str, Any], object], ...]:
         """The launchers that a launch tries before it works out which kernel it needs."""
         return cast("tuple[Any, ...]", self._remembered[1])
 
@@ -413,15 +414,19 @@ class JITFunction(SourceFields, KernelInterface):
     ) -> codes.Compiled | None:
         """Return the kernel for a call; None where `jit_cache_hook` refuses to have it compiled."""
         gpu = gpu_of(self.name, arguments)
-        kernel = self._known(self._key(gpu, arguments, options), options)
+        key = self._key(gpu, arguments, options)
+        kernel = self._known(key, options)
         if kernel is not None:
             return kernel
         if not hooks.surround_compiling:
             return self._kernel_on(gpu, arguments, options, compile_)
-        if compile_hooks.is_refused(self, arguments, options, is_warmup=is_warmup):
-            return None
-        kernel = self._kernel_on(gpu, arguments, options, compile_)
-        compile_hooks.tell_compiled(self, arguments, options, is_warmup=is_warmup)
+        with self._compiling_for(key):
+            kernel = self._known(key, options)
+            if kernel is None:
+                if compile_hooks.is_refused(self, arguments, options, is_warmup=is_warmup):
+                    return None
+                kernel = self._kernel_on(gpu, arguments, options, compile_)
+                compile_hooks.tell_compiled(self, arguments, options, is_warmup=is_warmup)
         return kernel
 
     def _kernel_on(
@@ -432,9 +437,7 @@ class JITFunction(SourceFields, KernelInterface):
         compile_: Callable[[], codes.Code] | None = None,
     ) -> codes.Compiled:
         key = self._key(gpu, arguments, options)
-        with self._lock:
-            compiling = self._compiling.setdefault(key, threading.RLock())
-        with compiling:
+        with self._compiling_for(key):
             kernel = self._known(key, options)
             if kernel is None:
                 if key not in self._codes:
@@ -443,6 +446,11 @@ class JITFunction(SourceFields, KernelInterface):
                 kernel = codes.kernel_of(self._codes[key], options)
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
         return kernel
+
+    def _compiling_for(self, key: Any) -> threading.RLock:
+        """What one thread at a time holds while it compiles for a key, and calls the hooks."""
+        with self._lock:
+            return self._compiling.setdefault(key, threading.RLock())
 
     def _known(self, key: Any, options: dict[str, Any]) -> codes.Compiled | None:
         # Options that change no code on this target still belong to the kernel.
@@ -485,15 +493,16 @@ class JITFunction(SourceFields, KernelInterface):
             },
         )
 
-    def _remember(self, launcher: Callable[..., object], kernel: codes.Compiled) -> None:
-        if self._hooks or self._is_reported or hooks.surround_launches:
-            return
-        if kernel.options.get("ir_override"):
-            return  # the file may change
-        remembers(self)
-        others = [entry for entry in self.recent if entry[2] is not kernel]
-        self._remembered[0] = self.check_globals if self._recorded else None
-        self.recent = ((launcher, kernel.options, kernel), *others[: _RECENT - 1])
+    def _remember(self, launcher: Launcher, kernel: codes.Compiled) -> None:
+        if self._is_reported or kernel.options.get("ir_override"):
+            return  # launches are told of; the file may change
+        with remembering():
+            if self._hooks or hooks.surround_launches or self.emulation is not None:
+                return
+            note_remembering(self)
+            others = [entry for entry in self.recent if entry[2] is not kernel]
+            self._remembered[0] = self.check_globals if self._recorded else None
+            self.recent = ((launcher, kernel.options, kernel), *others[: _RECENT - 1])
 
 
 class DebugLauncher:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from tilewright.errors import LaunchError, Location
 from tilewright.runtime.arguments import (
@@ -21,14 +20,20 @@ from tilewright.runtime.arguments import (
 from tilewright.runtime.cache import entry_files
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.launch_parameters import LaunchParameter
+from tilewright.runtime.launch_parameters import Launcher, LaunchParameter
 from tilewright.runtime.request import Request
 
 __all__ = ["KernelCode", "check_arguments", "check_grid", "checked_arguments", "location_of"]
 
+_Loaded = TypeVar("_Loaded")
 
-class KernelCode(ABC):
-    """A kernel as code for one target; `written` names the parameters that it stores through."""
+
+class KernelCode(ABC, Generic[_Loaded]):
+    """A kernel as code for one target; `written` names the parameters that it stores through.
+
+    It is loaded, and given a launcher, when it is first run. `lock` is held while anything of it is
+    made for the first time; a hook may ask for more in the thread that holds it.
+    """
 
     def __init__(self, request: Request, header: Mapping[str, Any]) -> None:
         self.request = request.without_values()
@@ -36,29 +41,42 @@ class KernelCode(ABC):
         self.written = frozenset[str](header["written"])
         self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        self._made: tuple[_Loaded, Launcher | None] | None = None
 
     @property
     def files(self) -> dict[str, str]:
         """The file of the disk cache that the code is kept in, by its name."""
         return entry_files(self.request.cache_name)
 
-    @contextlib.contextmanager
-    def _loading(self) -> Iterator[None]:
-        """Surround the loading of the code with its hooks, and prepare that of its unloading."""
-        name, key = self.request.function.name, self.request.hash
-        if hooks.surround_loading:
-            hooks.kernel_load_start_hook(None, None, name, self.files, key)
-        yield
-        if hooks.surround_loading:
-            hooks.kernel_load_end_hook(self, self.entry, name, self.files, key)
-        told = weakref.finalize(self, _unloaded, self.entry, name, self.request.cache_name, key)
-        told.atexit = False
+    @property
+    def loaded(self) -> _Loaded:
+        """The code in memory, made once, whichever thread asks first."""
+        return (self._made or self._make())[0]
 
     @property
-    @abstractmethod
-    def launcher(self) -> Callable[..., object] | None:
+    def launcher(self) -> Launcher | None:
         """The builtin that checks and launches, or None where only Python can check."""
+        return (self._made or self._make())[1]
+
+    def _make(self) -> tuple[_Loaded, Launcher | None]:
+        """Load the code, with the hooks around that, and prepare the hook of its unloading."""
+        with self.lock:
+            if self._made is not None:
+                return self._made
+            name, key = self.request.function.name, self.request.hash
+            if hooks.surround_loading:
+                hooks.kernel_load_start_hook(None, None, name, self.files, key)
+            made = self._made = self._load()
+            told = weakref.finalize(self, _unloaded, self.entry, name, self.request.cache_name, key)
+            told.atexit = False
+            if hooks.surround_loading:
+                hooks.kernel_load_end_hook(self, self.entry, name, self.files, key)
+            return made
+
+    @abstractmethod
+    def _load(self) -> tuple[_Loaded, Launcher | None]:
+        """Bring the code into memory and bind its launcher."""
 
     @abstractmethod
     def run(self, grid: Extents, arguments: Sequence[Argument], stream: int | None = None) -> None:

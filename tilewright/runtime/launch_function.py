@@ -7,13 +7,17 @@ Whatever is unusual goes to the function that does the same in Python.
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.deferred import Deferred
-from tilewright.runtime.launcher_shared import load_shared, new_builtin, python_layout_is_known
+from tilewright.runtime.launcher_shared import (
+    OncePerProcess,
+    load_shared,
+    new_builtin,
+    python_layout_is_known,
+)
 
 if TYPE_CHECKING:
     from tilewright.runtime import launch_function_code
@@ -54,7 +58,9 @@ def bind_launch_function(
     return new_builtin(name, _code(), this, takes_keywords=True)
 
 
-@functools.cache
-def _code() -> int:
+def _load() -> int:
     loaded = load_shared("launch", launch_function_code.module_text)
     return loaded.address("tilewright_launch")
+
+
+_code = OncePerProcess(_load)

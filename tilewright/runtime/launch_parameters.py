@@ -5,6 +5,7 @@ Plain classes: dataclasses take longer to make than a kernel to load from the di
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 __all__ = [
@@ -16,7 +17,11 @@ __all__ = [
     "FloatParameter",
     "IntParameter",
     "LaunchParameter",
+    "Launcher",
 ]
+
+# `launcher(grid_x, grid_y, grid_z, *arguments)`; it returns NotImplemented where it declines.
+Launcher: TypeAlias = Callable[..., object]
 
 
 class ArrayParameter:

@@ -23,9 +23,8 @@ import numpy as np
 from tilewright.codegen.loading import LoadedObject
 from tilewright.ir.types import DTYPES
 from tilewright.runtime.deferred import Deferred
-from tilewright.runtime.launch_parameters import ArrayParameter, LaunchParameter
+from tilewright.runtime.launch_parameters import ArrayParameter, Launcher, LaunchParameter
 from tilewright.runtime.launcher_shared import (
-    Launcher,
     OncePerProcess,
     Program,
     SharedCode,

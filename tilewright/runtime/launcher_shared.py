@@ -30,6 +30,7 @@ from tilewright.runtime.launch_parameters import (
     DescriptorParameter,
     FloatParameter,
     IntParameter,
+    Launcher,
     LaunchParameter,
 )
 from tilewright.runtime.launcher_table import (
@@ -56,7 +57,6 @@ _T = TypeVar("_T")
 
 __all__ = [
     "TABLE_SIZE",
-    "Launcher",
     "OncePerProcess",
     "Program",
     "SharedCode",
@@ -69,8 +69,6 @@ __all__ = [
     "python_layout_is_known",
     "slot_sizes",
 ]
-
-Launcher = Callable[..., object]
 
 # The number of entries of a table.
 TABLE_SIZE = len(Table) + ENTRIES_PER_DTYPE * len(DTYPES)

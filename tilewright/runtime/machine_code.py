@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.loading import LoadedObject
@@ -12,6 +11,7 @@ from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.dispatch import Extents
 from tilewright.runtime.host import load_object
 from tilewright.runtime.kernel_code import KernelCode
+from tilewright.runtime.launch_parameters import Launcher
 from tilewright.runtime.launcher import accept_torch, bind_launcher
 from tilewright.runtime.parameter_bytes import parameter_bytes
 from tilewright.runtime.pool import run_packed
@@ -22,32 +22,22 @@ __all__ = ["MachineCode"]
 _SLOT_BYTES = 8
 
 
-class MachineCode(KernelCode):
-    """The machine code of a kernel; loaded, and given a launcher, when it is first run."""
+class MachineCode(KernelCode[LoadedObject]):
+    """The machine code of a kernel."""
 
     def __init__(self, request: Request, header: dict[str, Any], object_bytes: bytes) -> None:
         super().__init__(request, header)
         self._object_bytes = object_bytes
         self.scratch_bytes: int = header["scratch_bytes"]
 
-    @property
-    def launcher(self) -> Callable[..., object] | None:
-        """The builtin that checks and launches, or None where only Python can check."""
-        return self._made[1]
+    def _load(self) -> tuple[LoadedObject, Launcher | None]:
+        loaded = load_object(self._object_bytes)
+        made = loaded, self._bound(loaded)
+        # They have served: a process may keep thousands of kernels.
+        self._object_bytes = b""
+        return made
 
-    @functools.cached_property
-    def _made(self) -> tuple[LoadedObject, Callable[..., object] | None]:
-        """The object in memory and its launcher: made once, whichever thread asks first."""
-        with self._loading(), self._lock:
-            if "_made" in self.__dict__:
-                return self._made
-            loaded = load_object(self._object_bytes)
-            made = self.__dict__["_made"] = (loaded, self._bound(loaded))
-            # They have served: a process may keep thousands of kernels.
-            self._object_bytes = b""
-            return made
-
-    def _bound(self, loaded: LoadedObject) -> Callable[..., object] | None:
+    def _bound(self, loaded: LoadedObject) -> Launcher | None:
         parameters = self.parameters()
         if parameters is None:
             return None
@@ -71,7 +61,7 @@ class MachineCode(KernelCode):
             )
         self.check(grid, arguments)
         run_packed(
-            self._made[0].address(self.symbol),
+            self.loaded.address(self.symbol),
             b"".join(parameter_bytes(leaf).ljust(_SLOT_BYTES, b"\0") for leaf in leaves(arguments)),
             grid,
             self.scratch_bytes,
@@ -86,7 +76,7 @@ class MachineCode(KernelCode):
 
     @property
     def entry(self) -> int:
-        return self._made[0].address(self.symbol)
+        return self.loaded.address(self.symbol)
 
     @property
     def device(self) -> int:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from typing import Any
 
-__all__ = ["forget_launchers", "remembers"]
+__all__ = ["forget_launchers", "note_remembering", "remembering"]
 
-_remembering: weakref.WeakSet[Any] = weakref.WeakSet()
+_kernels: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def remembers(kernel: Any) -> None:
+class _State:
+    """Reentrant, since what frees memory may call a hook of the user's, who launches in it."""
+
+    lock = threading.RLock()
+
+
+def remembering() -> threading.RLock:
+    """Return what a launch holds from its last look around until it has remembered its launcher.
+
+    So does whoever adds something around launches and has launchers forgotten.
+    """
+    return _State.lock
+
+
+def note_remembering(kernel: Any) -> None:
     """Note that a kernel launches by its remembered launchers from now on."""
-    _remembering.add(kernel)
+    _kernels.add(kernel)
 
 
 def forget_launchers() -> None:
-    """Let the next launch of every kernel see what has changed around it."""
-    for kernel in list(_remembering):
-        kernel.recent = ()
-    _remembering.clear()
+    """Let the next launch of every kernel see what has been changed around it until now."""
+    with remembering():
+        for kernel in list(_kernels):
+            kernel.recent = ()
+        _kernels.clear()
+
+
+def _after_fork_in_child() -> None:
+    # Another thread may have held the lock.
+    _State.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
