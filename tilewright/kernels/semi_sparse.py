@@ -17,6 +17,7 @@ from tilewright.kernels.arrays import (
     is_tensor,
     itemsize,
     on_cpu,
+    permuted,
     product_precision,
     torch,
 )
@@ -34,7 +35,9 @@ from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.operator import add_parts
 from tilewright.kernels.matmul.product import Sizes
 from tilewright.kernels.operation import operation
+from tilewright.kernels.rows import accumulator_name
 from tilewright.kernels.semi_sparse_kernels import (
+    semi_sparse_cpu_kernel,
     semi_sparse_few_rows_kernel,
     semi_sparse_linear_kernel,
 )
@@ -42,6 +45,7 @@ from tilewright.kernels.semi_sparse_kernels import (
 __all__ = ["compress_semi_sparse", "expand_semi_sparse", "semi_sparse_linear"]
 
 _FEW_ROWS = 64
+_BYTES = 32  # of places, that the CPU takes at once
 
 
 def compress_semi_sparse(weight: Any) -> tuple[Any, Any]:
@@ -158,7 +162,10 @@ def _linear(out: Any, x: Any, values: Any, places: Any) -> None:
     if rows * columns == 0:
         return
     depth = x.shape[1]
-    if not on_cpu(x) and itemsize(x) == 2 and rows <= _FEW_ROWS and depth % 32 == 0:
+    if on_cpu(x):
+        _by_values(out, x, values, places)
+        return
+    if itemsize(x) == 2 and rows <= _FEW_ROWS and depth % 32 == 0:
         _few_rows(out, x, values, places)
         return
     tile = min(tw.next_power_of_2(max(rows, 16)), 128)
@@ -172,10 +179,31 @@ def _linear(out: Any, x: Any, values: Any, places: Any) -> None:
         depth,
         ROWS=tile,
         COLUMNS=64,
-        DEPTH=min(tw.next_power_of_2(max(depth, 16)), 256 if on_cpu(x) else 128),
+        DEPTH=min(tw.next_power_of_2(max(depth, 16)), 128),
         PRECISION=product_precision(x),
         num_warps=4,
         num_stages=3,
+    )
+
+
+def _by_values(out: Any, x: Any, values: Any, places: Any) -> None:
+    """Multiply on the CPU, where only the values that there are take time."""
+    rows, depth = x.shape
+    block = min(max(tw.next_power_of_2(rows), 8), 32)
+    blocks, steps = tw.cdiv(rows, block), tw.cdiv(depth, 8 * _BYTES)
+    padded = empty((blocks * block, steps * 8 * _BYTES), x, accumulator_name(x))
+    padded[:rows, :depth], padded[:rows, depth:], padded[rows:] = x, 0, 0
+    semi_sparse_cpu_kernel[(tw.cdiv(out.shape[1], 128), blocks)](
+        permuted(padded.reshape(blocks, block, -1), (0, 2, 1)),
+        contiguous(values),
+        contiguous(places),
+        out,
+        rows,
+        out.shape[1],
+        depth,
+        ROWS=block,
+        COLUMNS=128,
+        BYTES=_BYTES,
     )
 
 

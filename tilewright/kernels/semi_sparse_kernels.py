@@ -7,7 +7,11 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["semi_sparse_few_rows_kernel", "semi_sparse_linear_kernel"]
+__all__ = [
+    "semi_sparse_cpu_kernel",
+    "semi_sparse_few_rows_kernel",
+    "semi_sparse_linear_kernel",
+]
 
 
 @tw.jit
@@ -121,3 +125,43 @@ def semi_sparse_few_rows_kernel(
     row, column = tl.arange(0, BLOCK_M), first_column + tl.arange(0, BLOCK_N)
     at = (tl.program_id(1) * rows + row[None, :]) * columns + column[:, None]
     tl.store(sums_ptr + at, acc, mask=(row < rows)[None, :] & (column < columns)[:, None])
+
+
+@tw.jit
+def semi_sparse_cpu_kernel(
+    x_ptr,
+    values_ptr,
+    places_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BYTES: tl.constexpr,
+):
+    """A tile of x weight^T, by the values that there are; `x` is (blocks, steps, 8 BYTES, ROWS).
+
+    A place says which numbers of x a value is multiplied with: those of all rows are neighbours in
+    memory, so that they are one vector or a few.
+    """
+    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
+    row = tl.arange(0, ROWS)
+    x_ptrs = x_ptr + row[None, None, :]
+    x_ptrs += tl.program_id(1).to(tl.int64) * tl.cdiv(K // 8, BYTES) * (8 * BYTES * ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    line = column.to(tl.int64)[:, None, None]
+    acc = tl.zeros((COLUMNS, ROWS), DTYPE)
+    for first in range(0, K // 8, BYTES):
+        byte = first + tl.arange(0, BYTES)[None, :, None]
+        mask = (line < N) & (byte < K // 8)
+        places = tl.load(places_ptr + line * (K // 8) + byte, mask, 0).to(tl.int32)
+        sums = tl.zeros((COLUMNS, BYTES, ROWS), DTYPE)
+        for n in tl.static_range(4):
+            value = tl.load(values_ptr + line * (K // 2) + byte * 4 + n, mask, 0.0).to(DTYPE)
+            k = byte * 8 + n // 2 * 4 + ((places >> 2 * n) & 3)
+            sums += value * tl.load(x_ptrs + k * ROWS)
+        acc += tl.sum(sums, axis=1)
+    m = tl.program_id(1) * ROWS + row[:, None]
+    out_ptrs = out_ptr + m.to(tl.int64) * N + column[None, :]
+    tl.store(out_ptrs, tl.trans(acc), (m < M) & (column < N)[None, :])
