@@ -96,6 +96,29 @@ def test_tensors_and_shapes_of_pytorch():
     assert launch(1, 1, 1, 5, *described, 0, 0) is NotImplemented
 
 
+def test_descriptors_and_shapes_in_tuples():
+    torch = pytest.importorskip("torch")
+
+    @tw.jit
+    def double_all(pairs, sizes, y_ptr):
+        for pair in tl.static_range(2):
+            x, y = pairs[pair]
+            y.store([0, 0], 2 * x.load([0, 0]))
+        tl.store(y_ptr, sizes[0] * sizes[1])
+
+    pairs, size = tuple(tuple(make_pair(48)) for _ in range(2)), np.zeros(1, np.int32)
+    launch = double_all[(1,)](pairs, (3, 5), size).code.launcher
+    accept_torch()
+    for x, y in pairs:
+        x.base[:] += 1
+        y.base[:] = 0
+    assert launch(1, 1, 1, pairs, torch.Size([4, 6]), size) is None
+    assert size == 24
+    for x, y in pairs:
+        np.testing.assert_array_equal(y.base[:, :16], 2 * x.base[:, :16])
+    assert launch(1, 1, 1, pairs, torch.Size([4, 1]), size) is NotImplemented
+
+
 class Sizes(list):
     pass
 

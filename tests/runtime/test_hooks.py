@@ -182,6 +182,7 @@ def test_preloading(compiles):
     fresh = jit(takes_all.fn)
     compiled = fresh.preload(text)
     assert fresh[(1,)](*arguments, "a", tl.float32, num_warps=2) is compiled
+    assert compiled.code.launcher is not None
     assert len(compiles) == 2
     with pytest.raises(LaunchError, match=r"compiled for the kernel `.*takes_all`"):
         make_add().preload(text)

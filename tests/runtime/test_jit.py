@@ -189,8 +189,11 @@ def test_tuples():
 
     for _ in range(2):
         out = np.zeros(4, np.int32)
-        kernel[(1,)](Pair(out, 7), (2, 3))
+        compiled = kernel[(1,)](Pair(out, 7), (2, 3))
         assert out.tolist() == [0, 0, 0, 14]
+    assert compiled.code.launcher(1, 1, 1, Pair(out, 8), (2, 3)) is None
+    assert out.tolist() == [0, 0, 0, 16]
+    assert compiled.code.launcher(1, 1, 1, Pair(out, 7), (1, 3)) is NotImplemented
     kernel.debug[(1,)](Pair(out, 7), (3, 3))
     assert out.tolist() == [0, 0, 0, 21]
 

@@ -6,6 +6,7 @@ import struct
 import sys
 import types
 import weakref
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +24,7 @@ from tilewright.runtime.launch_parameters import (
     ConstantParameter,
     FloatParameter,
     IntParameter,
+    TupleParameter,
 )
 from tilewright.runtime.launcher import accept_torch, bind_launcher
 from tilewright.runtime.pool import run_packed
@@ -140,6 +142,26 @@ def test_constants_that_equal_others_without_being_the_same():
     assert accepts(shape, same, *others) == [True, False, False, False, False]
 
 
+class Pair(NamedTuple):
+    x: int
+    y: float
+
+
+class Items(tuple):
+    __slots__ = ()
+
+
+def test_tuples():
+    pair = IntParameter(32), FloatParameter()
+    values = [(1, 2.0), (1, 2), (1,), (1, 2.0, 3), (), [1, 2.0], Pair(1, 2.0), Items((1, 2.0)), 1]
+    assert accepts(TupleParameter(tuple, pair), *values) == [True] + [False] * 8
+    named = TupleParameter(Pair, pair)
+    assert accepts(named, Pair(1, 2.0), Pair(1, 2), (1, 2.0)) == [True, False, False]
+    nested = TupleParameter(tuple, (TupleParameter(Pair, pair), ConstantParameter((1, None))))
+    values = [(Pair(3, 0.5), (1, None)), (Pair(3, 0.5), (2, None)), (Pair(2**31, 0.5), (1, None))]
+    assert accepts(nested, *values, (3, 0.5)) == [True, False, False, False]
+
+
 def test_a_comparison_that_raises_is_left_to_the_slow_path():
     class Moody:
         def __eq__(self, other):
@@ -230,6 +252,16 @@ def test_constants_have_no_slot():
     slots = np.zeros(2, np.int64)
     assert launch(1, 1, 1, slots, (1, 2), 7, None, 8) is None
     assert slots.tolist() == [7, 8]
+
+
+def test_the_items_of_tuples_have_slots_in_order():
+    inner = TupleParameter(tuple, (IntParameter(32), ConstantParameter(None), IntParameter(32)))
+    outer = TupleParameter(Pair, (inner, IntParameter(64)))
+    parameters = [ArrayParameter("i64"), IntParameter(32), outer, outer, IntParameter(32)]
+    launch = make(parameters, "copy", COPY.format(bytes=64))
+    slots = np.zeros(8, np.int64)
+    assert launch(1, 1, 1, slots, 0, Pair((1, None, 2), 3), Pair((4, None, 5), 6), 7) is None
+    assert slots.tolist() == list(range(8))
 
 
 def test_the_grid_and_scratch_reach_the_kernel():

@@ -161,6 +161,23 @@ def test_a_kernel_reads_them(tensor, fake_driver):
     assert first == second
 
 
+def test_the_items_of_tuples_are_parameters(tensor, fake_driver, monkeypatch):
+    @tw.jit
+    def weigh(pairs, scale):
+        for i in tl.static_range(len(pairs)):
+            x_ptr, (weight, offset) = pairs[i]
+            tl.store(x_ptr, scale * weight + offset)
+
+    places = [tensor(np.zeros(4, np.float32)) for _ in range(2)]
+    pairs = (places[0], (3, 1)), (places[1], (5, 0.25))
+    compiled = weigh[1,](pairs, 2.0)
+    monkeypatch.setattr(weigh, "launch", None)
+    assert weigh[1,](pairs, 2.0) is compiled
+    assert [place.numbers[0] for place in places] == [7.0, 10.25]
+    first, second = fake_driver.launches
+    assert first == second
+
+
 def test_a_launch_with_attributes_packs_them_too(arrays, fake_driver):
     @tw.jit
     def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):

@@ -37,8 +37,7 @@ def launch_arguments(
 def _argument(name: str, known: Specialization, value: Any) -> Argument:
     traced, element = known.traced, known.element
     if isinstance(traced, tuple):
-        keys = [Specialization(item, known.key) for item in traced]
-        items = (_argument(name, key, item) for key, item in zip(keys, value, strict=True))
+        items = (_argument(name, *pair) for pair in zip(known.items, value, strict=True))
         return Argument(name, known, value, items=tuple(items))
     if isinstance(traced, Described):
         return specialize(Parameter(0, name), value)

@@ -88,7 +88,8 @@ class ASTSource:
         if isinstance(kind, tuple):
             items = [self._known(name, item, (*path, i)) for i, item in enumerate(kind)]
             keys = ", ".join(str(item.key) for item in items)
-            return Specialization(tuple(item.traced for item in items), f"tuple({keys})")
+            traced = tuple(item.traced for item in items)
+            return Specialization(traced, f"tuple({keys})", items=tuple(items))
         if kind == _CONSTANT or path in self.constants:
             constant = Parameter(path[0], name, is_constexpr=True)
             return specialize(constant, self.constants.get(path)).specialization

@@ -58,7 +58,8 @@ class Specialization:
 
     `traced` is what the frontend sees. Equal `key`s mean equal code; a text is the same in every
     process. `divisible_by_16` is what the address or the number must be (None: anything) and
-    `chosen_by_value` says that an int's width, and that it is not 1, came from its value.
+    `chosen_by_value` says that an int's width, and that it is not 1, came from its value. `items`
+    are those of a tuple.
     """
 
     traced: Any
@@ -67,6 +68,7 @@ class Specialization:
     chosen_by_value: bool = False
     excludes_one: bool = False
     is_address: bool = False
+    items: tuple[Specialization, ...] = ()
 
     @property
     def element(self) -> ElementType | None:
@@ -229,13 +231,15 @@ def _integer_type(name: str, value: int) -> DType:
 
 def _tuple(name: str, value: tuple[Any, ...]) -> Argument:
     items = tuple(_by_value(f"{name}[{i}]", item) for i, item in enumerate(value))
-    specializations = [item.specialization for item in items]
+    specializations = tuple(item.specialization for item in items)
     traced = tuple(s.traced for s in specializations)
     kind: Any = type(value) if hasattr(value, "_fields") else tuple
     keys = tuple(s.key for s in specializations)
     is_text = all(isinstance(key, str) for key in keys)
     key: Hashable = f"{type_text(kind)}({', '.join(map(str, keys))})" if is_text else (kind, keys)
-    specialization = Specialization(kind(*traced) if kind is not tuple else traced, key)
+    specialization = Specialization(
+        kind(*traced) if kind is not tuple else traced, key, items=specializations
+    )
     return Argument(name, specialization, value, items=items)
 
 

@@ -5,7 +5,7 @@ Plain classes: dataclasses take longer to make than a kernel to load from the di
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "IntParameter",
     "LaunchParameter",
     "Launcher",
+    "TupleParameter",
 ]
 
 # `launcher(grid_x, grid_y, grid_z, *arguments)`; it returns NotImplemented where it declines.
@@ -126,6 +127,16 @@ class DescriptorParameter:
         self.round_f32_to_tf32 = round_f32_to_tf32
 
 
+class TupleParameter:
+    """A tuple of just this type, with a parameter for each item."""
+
+    __match_args__ = ("kind", "items")
+
+    def __init__(self, kind: type, items: Sequence[LaunchParameter]) -> None:
+        self.kind = kind
+        self.items = items
+
+
 LaunchParameter: TypeAlias = (
     ArrayParameter
     | AddressParameter
@@ -134,4 +145,5 @@ LaunchParameter: TypeAlias = (
     | BoolParameter
     | ConstantParameter
     | DescriptorParameter
+    | TupleParameter
 )

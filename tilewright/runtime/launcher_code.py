@@ -1,8 +1,9 @@
 """The machine code of the launcher, as LLVM IR: `launcher.py` says what it does.
 
 There is one function for all kernels of a kind of device. What it checks stands in the *program* of
-a kernel: a head and one record for each argument (and for each item of a constant tuple), all of
-64-bit words. The function's `self` is a tuple that begins with the bytes of the program. Objects
+a kernel: a head and one record for each argument, and for each item of a tuple, all of 64-bit
+words. A record says where its value is: in the arguments, or in a tuple that a record before it has
+opened. The function's `self` is a tuple that begins with the bytes of the program. Objects
 that do not depend on the kernel stand in a table of addresses beside the code.
 
 What differs between the kinds of devices is a `LauncherPart`: how an array gives its address, and
@@ -86,6 +87,8 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
         PARTS=MOST_PARTS,
         TABLE_SIZE=table_size,
         RECORD=8 * RECORD_WORDS,
+        SEQUENCE=8 * RECORD_WORDS - 8,
+        ITEM=8 * RECORD_WORDS - 4,
         HEAD=8 * (len(Head) + len(part.head)),
     )
     return module_header(host) + expand_loads(text)
@@ -144,7 +147,7 @@ entry:
   %kind = load i64, %record at 0
   %expected = load i64, %record at 8
   switch i64 %kind, label %object [ i64 $K_FLOAT, label %float
-                                    i64 $K_TUPLE, label %tuple ]
+                                    i64 $K_CONSTANTS, label %tuple ]
 object:
   %constant = load ptr, %self at %expected
   %same = icmp eq ptr %value, %constant
@@ -267,31 +270,22 @@ $GRID
 grid3:
   %slots = load i64, %program at $H_SLOTS
   %block = alloca i64, i64 %slots, align 64
-  %first = getelementptr i8, ptr %arguments, i64 24
+  %sequence.count = load i64, %program at $H_SEQUENCES
+  %sequences = alloca ptr, i64 %sequence.count
+  store ptr %arguments, ptr %sequences
   %first.record = getelementptr i8, ptr %program, i64 $HEAD
-  %end = getelementptr ptr, ptr %arguments, i64 %count
   br label %next
 next:
-  %argument = phi ptr [ %first, %grid3 ], [ %argument.kept, %keep ], [ %argument.passed, %passed ],
-                      [ %parts, %opened ], [ %behind, %closed ]
   %record = phi ptr [ %first.record, %grid3 ], [ %record.kept, %keep ], [ %record.passed, %passed ],
-                    [ %record.opened, %opened ], [ %record, %closed ]
+                    [ %record.opened, %opened ]
   %slot = phi ptr [ %block, %grid3 ], [ %slot.kept, %keep ], [ %slot, %passed ],
-                  [ %slot, %opened ], [ %slot, %closed ]
-  %last = phi ptr [ %end, %grid3 ], [ %last, %keep ], [ %last, %passed ],
-                  [ %parts.end, %opened ], [ %end, %closed ]
-  ; Among the parts of a descriptor: the argument behind it.
-  %behind = phi ptr [ null, %grid3 ], [ %behind, %keep ], [ %behind, %passed ],
-                    [ %argument.behind, %opened ], [ null, %closed ]
-  %done = icmp eq ptr %argument, %last
-  br i1 %done, label %close, label %check
-close:
-  %is.outermost = icmp eq ptr %behind, null
-  br i1 %is.outermost, label %launch, label %closed
-closed:
-  br label %next
-check:
-  %value = load ptr, ptr %argument
+                  [ %slot, %opened ]
+  %sequence.number = load i32, %record at $SEQUENCE
+  %item.number = load i32, %record at $ITEM
+  %sequence.place = getelementptr ptr, ptr %sequences, i32 %sequence.number
+  %sequence = load ptr, ptr %sequence.place
+  %item.place = getelementptr ptr, ptr %sequence, i32 %item.number
+  %value = load ptr, ptr %item.place
   %type = load ptr, %value at 8
   %kind = load i64, %record at 0
   switch i64 %kind, label %constant [ i64 $K_ARRAY, label %array
@@ -300,10 +294,39 @@ check:
                                       i64 $K_SINGLE, label %single
                                       i64 $K_DOUBLE, label %double
                                       i64 $K_BOOLEAN, label %boolean
-                                      i64 $K_DESCRIPTOR, label %descriptor ]
+                                      i64 $K_TUPLE, label %tuple
+                                      i64 $K_DESCRIPTOR, label %descriptor
+                                      i64 $K_END, label %launch ]
 
 $ARRAY
 $DESCRIPTOR
+tuple:
+  %tuple.type.offset = load i64, %record at 24
+  %tuple.type = load ptr, %self at %tuple.type.offset
+  %is.of.type = icmp eq ptr %type, %tuple.type
+  br i1 %is.of.type, label %tuple.length, label %shape
+shape:
+  ; The shape of a PyTorch tensor is as good as any other tuple.
+  %shape.type = load ptr, @tilewright_table at $T_SHAPE
+  %is.shape = icmp eq ptr %type, %shape.type
+  %wants.any = icmp eq ptr %tuple.type, @PyTuple_Type
+  %is.any = and i1 %is.shape, %wants.any
+  br i1 %is.any, label %tuple.length, label %decline
+tuple.length:
+  %tuple.size = load i64, %value at 16
+  %tuple.expected = load i64, %record at 8
+  %is.size = icmp eq i64 %tuple.size, %tuple.expected
+  %tuple.items = getelementptr i8, ptr %value, i64 24
+  br i1 %is.size, label %open, label %decline
+open:
+  %opened.items = phi ptr [ %tuple.items, %tuple.length ], [ %parts, %fields ]
+  %opened.number = load i64, %record at 16
+  %opened.place = getelementptr ptr, ptr %sequences, i64 %opened.number
+  store ptr %opened.items, ptr %opened.place
+  br label %opened
+opened:
+  %record.opened = getelementptr i8, ptr %record, i64 $RECORD
+  br label %next
 integer:
   %is.int = icmp eq ptr %type, @PyLong_Type
   br i1 %is.int, label %digits, label %decline
@@ -381,7 +404,6 @@ keep:
                     [ %double.bits, %double.value ], [ %bool.bits, %boolean ]
   store i64 %packed, ptr %slot
   %slot.kept = getelementptr i64, ptr %slot, i64 1
-  %argument.kept = getelementptr ptr, ptr %argument, i64 1
   %record.kept = getelementptr i8, ptr %record, i64 $RECORD
   br label %next
 
@@ -391,7 +413,6 @@ constant:
   switch i32 %is.constant, label %forget [ i32 1, label %passed
                                            i32 0, label %decline ]
 passed:
-  %argument.passed = getelementptr ptr, ptr %argument, i64 1
   %record.passed = load ptr, ptr %next.constant
   br label %next
 

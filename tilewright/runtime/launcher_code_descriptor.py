@@ -1,8 +1,8 @@
 """The part of the launcher that takes tensor descriptors, as LLVM IR; see `launcher_code.py`.
 
 A descriptor is checked as if its parts were arguments: the array, the sizes, the strides, the sizes
-of the block and the two options. They are copied to `%parts`, and the loop goes on there until they
-are done. They are read anew at each launch, so any change of a descriptor is seen. The parts are
+of the block and the two options. They are copied to `%parts`, from where the records that follow
+take them. They are read anew at each launch, so any change of a descriptor is seen. The parts are
 borrowed: nothing that runs until then is written in Python.
 """
 
@@ -71,7 +71,6 @@ fields:
   %parts.block = getelementptr ptr, ptr %parts.strides, i64 %axes
   %parts.padding = getelementptr ptr, ptr %parts.block, i64 %axes
   %parts.rounding = getelementptr ptr, ptr %parts.padding, i64 1
-  %parts.end = getelementptr ptr, ptr %parts.padding, i64 2
   store ptr %field.base, ptr %parts
   store ptr %field.padding, ptr %parts.padding
   store ptr %field.rounding, ptr %parts.rounding
@@ -87,9 +86,5 @@ fields:
   %has.options = and i1 %has.padding, %has.rounding
   %has.others = and i1 %has.base, %has.options
   %has.all = and i1 %has.sequences, %has.others
-  br i1 %has.all, label %opened, label %decline
-opened:
-  %argument.behind = getelementptr ptr, ptr %argument, i64 1
-  %record.opened = getelementptr i8, ptr %record, i64 $RECORD
-  br label %next
+  br i1 %has.all, label %open, label %decline
 """

@@ -7,12 +7,13 @@ kernel's: a kernel costs no machine code besides its own.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import struct
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.codegen.loading import LoadedObject
@@ -32,6 +33,7 @@ from tilewright.runtime.launch_parameters import (
     IntParameter,
     Launcher,
     LaunchParameter,
+    TupleParameter,
 )
 from tilewright.runtime.launcher_table import (
     ENTRIES_PER_DTYPE,
@@ -86,6 +88,8 @@ FIRST_ITEM = 24
 _ANY = 2**64 - 1
 _RECORD = struct.Struct(f"<{RECORD_WORDS}Q")
 _GRID_SIZES = 3
+_ARGUMENTS = 0  # the number of the first sequence
+_Place = tuple[int, int]  # the number of a sequence, and of an item in it
 
 
 class Program:
@@ -103,48 +107,69 @@ class Program:
         self.constants: list[object] = []
         self.count = len(parameters) + _GRID_SIZES
         self.slots = len(slot_sizes(parameters))
+        self.sequences = 1
         self._array_words = array_words
-        for parameter in parameters:
-            self._add_parameter(parameter)
+        for number, parameter in enumerate(parameters, _GRID_SIZES):
+            self._add_parameter((_ARGUMENTS, number), parameter)
+        self._add((_ARGUMENTS, 0), Kind.END)
 
-    def _add(self, kind: Kind, *words: int) -> None:
-        padding = [0] * (RECORD_WORDS - 1 - len(words))
-        self.records.append(_RECORD.pack(kind, *(word % 2**64 for word in words), *padding))
+    def _add(self, place: _Place, kind: Kind, *words: int) -> None:
+        padding = [0] * (RECORD_WORDS - 2 - len(words))
+        sequence, item = place
+        where = sequence | item << 32
+        self.records.append(_RECORD.pack(kind, *(word % 2**64 for word in words), *padding, where))
 
-    def _add_parameter(self, parameter: LaunchParameter) -> None:
+    def _add_parameter(self, place: _Place, parameter: LaunchParameter) -> None:
         match parameter:
             case ArrayParameter(_, divisible):
-                words = self._array_words(parameter)
-                self._add(Kind.ARRAY, *words, *_no_addresses(parameter), *_alignment(divisible))
+                words = *self._array_words(parameter), *_no_addresses(parameter)
+                self._add(place, Kind.ARRAY, *words, *_alignment(divisible))
             case AddressParameter(divisible):
                 without = _no_addresses(parameter)
-                self._add(Kind.INTEGER, -(2**63), _ANY, *without, *_alignment(divisible))
+                self._add(place, Kind.INTEGER, -(2**63), _ANY, *without, *_alignment(divisible))
             case IntParameter():
-                self._add_integer(parameter)
+                self._add_integer(place, parameter)
             case FloatParameter(bits):
-                self._add(Kind.SINGLE if bits == 32 else Kind.DOUBLE)
+                self._add(place, Kind.SINGLE if bits == 32 else Kind.DOUBLE)
             case BoolParameter():
-                self._add(Kind.BOOLEAN)
+                self._add(place, Kind.BOOLEAN)
             case ConstantParameter(value):
-                self._add_constant(value)
+                self._add_constant(place, value)
             case DescriptorParameter():
-                self._add_descriptor(parameter)
+                self._add_descriptor(place, parameter)
+            case TupleParameter(kind, items):
+                self._add(place, Kind.TUPLE, len(items), self.sequences, self._kept(kind))
+                for own, item in zip(self._places(), items, strict=False):
+                    self._add_parameter(own, item)
 
-    def _add_descriptor(self, parameter: DescriptorParameter) -> None:
+    def _places(self) -> Iterator[_Place]:
+        """Return the places in one more sequence."""
+        sequence = self.sequences
+        self.sequences += 1
+        return ((sequence, item) for item in itertools.count())
+
+    def _kept(self, value: object) -> int:
+        """Keep an object to compare with, and return its offset in `self`."""
+        self.constants.append(value)
+        return FIRST_ITEM + 8 * (len(Self) + len(self.constants) - 1)
+
+    def _add_descriptor(self, place: _Place, parameter: DescriptorParameter) -> None:
         """Add the records of the parts, in the order in which the code opens a descriptor."""
         base, block_shape = parameter.base, parameter.block_shape
         unit = max(1, ALIGNMENT_BYTES // DTYPES[base.dtype_name].itemsize)
-        self._add(Kind.DESCRIPTOR, len(block_shape))
-        self._add_parameter(base)
+        self._add(place, Kind.DESCRIPTOR, len(block_shape), self.sequences)
+        places = self._places()
+        self._add_parameter(next(places), base)
         for _ in block_shape[1:]:
-            self._add(Kind.INTEGER, 0, LARGEST_SIZE, 0, 0, 0, 1)
-        self._add(Kind.INTEGER, 0, LARGEST_SIZE, 0, 0, unit - 1, int(parameter.whole_rows))
+            self._add(next(places), Kind.INTEGER, 0, LARGEST_SIZE, 0, 0, 0, 1)
+        last = 0, LARGEST_SIZE, 0, 0, unit - 1, int(parameter.whole_rows)
+        self._add(next(places), Kind.INTEGER, *last)
         for _ in block_shape[1:]:
-            self._add(Kind.INTEGER, -(2**63), _ANY, 0, 0, unit - 1, 1)
+            self._add(next(places), Kind.INTEGER, -(2**63), _ANY, 0, 0, unit - 1, 1)
         for constant in (1, *block_shape, parameter.padding, parameter.round_f32_to_tf32):
-            self._add_constant(constant)
+            self._add_constant(next(places), constant)
 
-    def _add_integer(self, parameter: IntParameter) -> None:
+    def _add_integer(self, place: _Place, parameter: IntParameter) -> None:
         bits, signed = parameter.bits, parameter.signed
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
         excluded, count = 1, int(parameter.excludes_one)
@@ -154,19 +179,18 @@ class Program:
             low = 2 ** (bits - 1)
         kind = Kind.UNSIGNED if bits == 64 and not signed else Kind.INTEGER
         aligned = _alignment(parameter.divisible_by_16)
-        self._add(kind, low, high - low, excluded, count, *aligned)
+        self._add(place, kind, low, high - low, excluded, count, *aligned)
 
-    def _add_constant(self, constant: Any) -> None:
+    def _add_constant(self, place: _Place, constant: Any) -> None:
         # Equality is too weak for these: 0.0 == -0.0, (1,) == (True,).
         if type(constant) is tuple:
-            self._add(Kind.TUPLE, len(constant))
+            self._add(place, Kind.CONSTANTS, len(constant))
             for item in constant:
-                self._add_constant(item)
+                self._add_constant(place, item)
         elif type(constant) is float:
-            self._add(Kind.FLOAT, *struct.unpack("<Q", struct.pack("<d", constant)))
+            self._add(place, Kind.FLOAT, *struct.unpack("<Q", struct.pack("<d", constant)))
         else:
-            self._add(Kind.OBJECT, FIRST_ITEM + 8 * (len(Self) + len(self.constants)))
-            self.constants.append(constant)
+            self._add(place, Kind.OBJECT, self._kept(constant))
 
 
 def slot_sizes(parameters: Sequence[LaunchParameter]) -> list[int]:
@@ -188,6 +212,8 @@ def _slot_sizes(parameter: LaunchParameter) -> tuple[int, ...]:
             return (1,)
         case ArrayParameter() | AddressParameter():
             return (8,)
+        case TupleParameter(_, items):
+            return tuple(slot_sizes(items))
 
 
 def _no_addresses(parameter: ArrayParameter | AddressParameter) -> tuple[int, int]:
@@ -307,7 +333,7 @@ def bind_program(
     `head` are the words after those that all programs have. `on_status` is called with what a
     launch that went wrong returned, and raises. The builtin keeps `owner` alive.
     """
-    words = program.count, max(program.slots, 1), *head
+    words = program.count, max(program.slots, 1), program.sequences, *head
     this = (
         struct.pack(f"<{len(words)}Q", *words) + b"".join(program.records),
         on_status,

@@ -42,33 +42,34 @@ class Head(enum.IntEnum):
     """The words that a program begins with; those of the kind of device follow."""
 
     COUNT = 0  # of the arguments, with the three sizes of the grid
-    SLOTS = 1  # how many of them are passed on, at least 1
+    SLOTS = 1  # how many values are passed on, at least 1
+    SEQUENCES = 2  # how many there are to take values from: the arguments, tuples, descriptors
 
 
 class CpuHead(enum.IntEnum):
     """The words of the head that only the CPU needs."""
 
-    KERNEL = 2
-    SCRATCH_BYTES = 3
+    KERNEL = 3
+    SCRATCH_BYTES = 4
 
 
 class GpuHead(enum.IntEnum):
     """The words of the head that only a GPU needs."""
 
-    FUNCTION = 2
-    CONTEXT = 3
-    PLACE = 4  # where arrays must be, as DLPack writes it: the kind of device, then its number
-    THREADS = 5
-    SHARED_BYTES = 6
-    ATTRIBUTES = 7  # the address of launch attributes of the driver
-    ATTRIBUTE_COUNT = 8
-    NUMBER = 9  # of the kernel, in the history of launches
-    MAPS = 10  # the address of what tensor maps are made of, see `MapField`
-    MAP_COUNT = 11
-    PASSED = 12  # the address of what the kernel takes: for each, two numbers of 4 bytes, the
-    PASSED_COUNT = 13  # offsets of its slot and of its place among the packed parameters
-    PACKED_BYTES = 14  # of all packed parameters, tensor maps among them
-    MAPS_OFFSET = 15  # where these begin there
+    FUNCTION = 3
+    CONTEXT = 4
+    PLACE = 5  # where arrays must be, as DLPack writes it: the kind of device, then its number
+    THREADS = 6
+    SHARED_BYTES = 7
+    ATTRIBUTES = 8  # the address of launch attributes of the driver
+    ATTRIBUTE_COUNT = 9
+    NUMBER = 10  # of the kernel, in the history of launches
+    MAPS = 11  # the address of what tensor maps are made of, see `MapField`
+    MAP_COUNT = 12
+    PASSED = 13  # the address of what the kernel takes: for each, two numbers of 4 bytes, the
+    PASSED_COUNT = 14  # offsets of its slot and of its place among the packed parameters
+    PACKED_BYTES = 15  # of all packed parameters, tensor maps among them
+    MAPS_OFFSET = 16  # where these begin there
 
 
 class Table(enum.IntEnum):
@@ -104,6 +105,9 @@ class Kind(enum.IntEnum):
 
     A whole number `n` is accepted where, in the arithmetic of u64, `n - low <= span`,
     `n - excluded >= count` and `(n & mask == 0) == is_zero`; the last two hold for addresses too.
+
+    The last word of a record, which no kind needs, says where its value is: the number of a
+    sequence in the low half, that of an item of it in the high one.
     """
 
     ARRAY = 0  # flags (DLPack's dtype), offset in the table, excluded, count, mask, is_zero
@@ -114,8 +118,12 @@ class Kind(enum.IntEnum):
     BOOLEAN = 5
     OBJECT = 6  # offset in `self` of an object that is the argument or equals it
     FLOAT = 7  # the bits
-    TUPLE = 8  # the number of items, whose records follow
-    DESCRIPTOR = 9  # the number of axes; the records of its parts follow
+    CONSTANTS = 8  # a tuple of them: the number of items, whose records follow
+    DESCRIPTOR = 9  # the number of axes, and of the sequence that its parts become
+    TUPLE = (
+        10  # the number of items, of the sequence that they become, offset in `self` of the type
+    )
+    END = 11  # there are no more
 
 
 class DescriptorField(enum.IntEnum):

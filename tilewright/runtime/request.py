@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from tilewright.runtime.launch_parameters import (
     FloatParameter,
     IntParameter,
     LaunchParameter,
+    TupleParameter,
 )
 
 if TYPE_CHECKING:
@@ -122,23 +123,30 @@ class Request:
         `written` are the parameters that the kernel stores through, `accessed` those that it must
         not get as null.
         """
-        checks = [
-            _launch_parameter(known, is_written=name in written, may_be_null=name not in accessed)
+        return _all_known(
+            _launch_parameter(name, known, accessed, is_written=name in written)
             for name, known in self.specializations.items()
-        ]
-        known = [check for check in checks if check is not None]
-        return known if len(known) == len(checks) else None
+        )
+
+
+def _all_known(checks: Iterable[LaunchParameter | None]) -> list[LaunchParameter] | None:
+    checks = list(checks)
+    known = [check for check in checks if check is not None]
+    return known if len(known) == len(checks) else None
 
 
 def _launch_parameter(
-    known: Specialization, *, is_written: bool, may_be_null: bool
+    name: str, known: Specialization, accessed: Collection[str], *, is_written: bool
 ) -> LaunchParameter | None:
     if isinstance(known.traced, Described):
         return _descriptor_parameter(known.traced, is_written=is_written)
     element = known.element
     if element is None:
         constant = traced_constant(known.traced)
-        return None if constant is None else ConstantParameter(constant.value)
+        if constant is not None:
+            return ConstantParameter(constant.value)
+        return _tuple_parameter(name, known, accessed, is_written=is_written)
+    may_be_null = name not in accessed
     if isinstance(element, PointerType):
         if known.is_address:
             return AddressParameter(known.divisible_by_16, may_be_null=may_be_null)
@@ -158,6 +166,16 @@ def _launch_parameter(
         excludes_one=known.excludes_one,
         excludes_narrower=known.chosen_by_value and element.primitive_bitwidth == 64,
     )
+
+
+def _tuple_parameter(
+    name: str, known: Specialization, accessed: Collection[str], *, is_written: bool
+) -> LaunchParameter | None:
+    items = _all_known(
+        _launch_parameter(f"{name}[{i}]", item, accessed, is_written=is_written)
+        for i, item in enumerate(known.items)
+    )
+    return TupleParameter(type(known.traced), items) if items else None
 
 
 def _descriptor_parameter(known: Described, *, is_written: bool) -> DescriptorParameter:

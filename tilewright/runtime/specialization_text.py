@@ -16,7 +16,7 @@ from tilewright.runtime.arguments import Specialization
 
 __all__ = ["read_specialization_data", "specialization_data"]
 
-_FACTS = tuple(f.name for f in fields(Specialization) if f.name != "traced")
+_FACTS = tuple(f.name for f in fields(Specialization) if f.name not in {"traced", "items"})
 
 
 class _NoText(Exception):
@@ -34,13 +34,7 @@ def specialization_data(
     None where something has no such text: functions among the arguments, or named tuples.
     """
     try:
-        parameters = {
-            name: {
-                "traced": _written(known.traced),
-                **{fact: _plain(getattr(known, fact)) for fact in _FACTS},
-            }
-            for name, known in specializations.items()
-        }
+        parameters = {name: _parameter(known) for name, known in specializations.items()}
         chosen = {name: _written(Constant(value)) for name, value in options.items()}
     except _NoText:
         return None
@@ -68,16 +62,29 @@ def read_specialization_data(
             location=kernel.location,
             hint="run the program once more that wrote it",
         )
-    known = {
-        name: Specialization(_read(one["traced"]), **{fact: one[fact] for fact in _FACTS})
-        for name, one in data["parameters"].items()
-    }
+    known = {name: _read_parameter(one) for name, one in data["parameters"].items()}
     options = {name: _read(value).value for name, value in data["options"].items()}
     return data["gpu"], known, options
 
 
 def _name(kernel: Any) -> str:
     return f"{kernel.__module__}.{kernel.__qualname__}"
+
+
+def _parameter(known: Specialization) -> dict[str, Any]:
+    return {
+        "traced": _written(known.traced),
+        "items": list(map(_parameter, known.items)),
+        **{fact: _plain(getattr(known, fact)) for fact in _FACTS},
+    }
+
+
+def _read_parameter(data: Mapping[str, Any]) -> Specialization:
+    return Specialization(
+        _read(data["traced"]),
+        items=tuple(map(_read_parameter, data["items"])),
+        **{fact: data[fact] for fact in _FACTS},
+    )
 
 
 def _plain(value: Any) -> Any:
