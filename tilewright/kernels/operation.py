@@ -54,6 +54,7 @@ class Operation:
             arguments = under_autocast(arguments, self._autocast)
         if torch._C._are_functorch_transforms_active():  # noqa: SLF001 - there is no other way to ask
             return self._function.apply(*arguments)
+        self._refuse_tangents_of(arguments)
         return self._operator(*arguments)
 
     def _require_arrays(self, arguments: tuple[Any, ...]) -> None:
@@ -64,6 +65,7 @@ class Operation:
                 checks.array(**{name: given})
 
     def _run(self, *arguments: Any) -> Any:
+        self._refuse_tangents_of(arguments)
         outputs = self._allocate(*arguments)
         self._fill(outputs, *arguments)
         return outputs
@@ -94,6 +96,8 @@ class Operation:
                 "forward": staticmethod(self._operator),
                 "setup_context": staticmethod(setup_context),
                 "backward": staticmethod(flat_backward),
+                "jvp": staticmethod(self._refuse_tangents),
+                "vmap": staticmethod(self._refuse_batches),
             },
         )
 
@@ -102,6 +106,40 @@ class Operation:
             f"{_NAMESPACE}::{self.name} has no derivative, and what has one has no second one: take"
             " `x.detach()`, or functions of PyTorch"
         )
+
+    def _refuse_tangents_of(self, arguments: tuple[Any, ...]) -> None:
+        """Raise where a result would be without the tangent that it has in forward mode.
+
+        What is compiled raises when it runs: the tensors that it is traced with have no tangents.
+        """
+        if torch is None or torch.autograd.forward_ad._current_level < 0:  # noqa: SLF001
+            return
+        if not torch.compiler.is_dynamo_compiling() and any(map(_has_tangent, arguments)):
+            self._refuse_tangents()
+
+    def _refuse_tangents(self, *_: Any) -> None:
+        raise NotImplementedError(
+            f"{_NAMESPACE}::{self.name} has no derivative in forward mode: take reverse mode"
+            " (`torch.func.vjp`, `torch.autograd.grad`), or functions of PyTorch"
+        )
+
+    def _refuse_batches(self, *_: Any) -> None:
+        raise NotImplementedError(
+            f"{_NAMESPACE}::{self.name} cannot be mapped by `torch.vmap`, which `torch.func.jacrev`"
+            " calls: give it a dimension more, or loop over the calls"
+        )
+
+
+def _has_tangent(x: Any) -> bool:
+    """Whether an argument is a tensor with a tangent of forward mode, or a list with one."""
+    if isinstance(x, list | tuple):
+        return any(map(_has_tangent, x))
+    if not is_tensor(x):
+        return False
+    # Tangents are kept where PyTorch keeps track of views, which is left off within operators.
+    key = torch._C.DispatchKey.ADInplaceOrView  # noqa: SLF001
+    with torch._C._SetExcludeDispatchKeyGuard(key, False):  # noqa: SLF001
+        return torch.autograd.forward_ad.unpack_dual(x).tangent is not None
 
 
 def _names_of_arrays(schema: str) -> list[tuple[int, str, bool]]:

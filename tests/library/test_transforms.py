@@ -1,0 +1,71 @@
+"""Transforms of PyTorch that operations do not have are errors, and drop no derivative silently."""
+
+import pytest
+
+from tilewright import kernels
+
+torch = pytest.importorskip("torch")
+
+CALLS = {
+    "relu": kernels.relu,
+    "swiglu": kernels.swiglu,
+    "softmax": lambda x: kernels.softmax(x, -1),
+    "cumsum": lambda x: kernels.cumsum(x, 0),
+    "layer_norm": lambda x: kernels.layer_norm(x, x.shape[-1]),
+    "matmul": lambda x: kernels.matmul(x, x.mT),
+    "topk": lambda x: kernels.topk(x, 2)[0],
+    "attention": lambda x: kernels.attention(x[None, None], x[None, None], x[None, None]),
+    "embedding": lambda x: kernels.embedding(torch.tensor([1]), x),
+    "cholesky": lambda x: kernels.cholesky(x @ x.mT),
+}
+NO_TANGENT = "tilewright::.* has no derivative in forward mode: take reverse mode"
+
+
+@pytest.fixture
+def x():
+    return torch.randn(4, 8)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_forward_mode_is_refused(x, name):
+    forward, function = torch.autograd.forward_ad, CALLS[name]
+    for given in (x, x.clone().requires_grad_()):
+        with forward.dual_level(), pytest.raises(NotImplementedError, match=NO_TANGENT):
+            function(forward.make_dual(given, torch.ones_like(x)))
+    for transformed in (function, torch.func.grad(lambda x: function(x).sum())):
+        with pytest.raises(NotImplementedError, match=NO_TANGENT):
+            torch.func.jvp(transformed, (x,), (torch.ones_like(x),))
+
+
+def test_tangents_within_lists_and_compiled_functions_are_refused(x):
+    forward = torch.autograd.forward_ad
+    q = torch.ones(1, 1, 4, 8)
+    compiled = torch.compile(kernels.relu, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), torch.relu(x))
+    with forward.dual_level():
+        dual = forward.make_dual(x, torch.ones_like(x))
+        with pytest.raises(NotImplementedError, match=NO_TANGENT):
+            kernels.attention(q, q, q, mod_tensors=(dual,))
+        with pytest.raises(NotImplementedError, match=NO_TANGENT):
+            torch.ops.tilewright.activation(dual, "relu")
+        with pytest.raises(NotImplementedError, match=NO_TANGENT):
+            compiled(dual)
+
+
+def test_what_has_no_tangent_passes_through_forward_mode(x):
+    def product(y):
+        return kernels.relu(x) * y
+
+    value, tangent = torch.func.jvp(product, (x,), (torch.ones_like(x),))
+    torch.testing.assert_close(value, torch.relu(x) * x)
+    torch.testing.assert_close(tangent, torch.relu(x))
+    with torch.autograd.forward_ad.dual_level():
+        torch.testing.assert_close(kernels.relu(x), torch.relu(x))
+
+
+@pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.jacrev])
+def test_batches_are_refused(x, transform):
+    with pytest.raises(
+        NotImplementedError, match=r"tilewright::.* cannot be mapped by `torch\.vma"
+    ):
+        transform(kernels.relu)(x)
