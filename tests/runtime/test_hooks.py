@@ -1,6 +1,9 @@
 """Hooks around launches and compiling: when they are called, and what they are told."""
 
 import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.runtime import gpu_kernels
 from tilewright import LaunchError, jit
+from tilewright.codegen.nvidia.assembler import Assembled
+from tilewright.runtime import build, gpu_build
 from tilewright.runtime.hooks import HookChain, hooks
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
@@ -248,6 +253,71 @@ def test_what_the_listener_of_compiling_is_told(monkeypatch, tmp_path):
     assert times.total == times.ir_initialization + times.total_lowering + times.store_results
     assert times.ir_initialization > 0
     assert second["times"].lowering_stages == []
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """`clock(module, name, seconds)`: time stands still but in that function."""
+    now = [0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def takes(module, name, seconds):
+        function = getattr(module, name)
+
+        def called(*args, **kwargs):
+            now[0] += seconds
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, called)
+
+    return takes
+
+
+@pytest.fixture
+def compile_times(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    told = []
+    monkeypatch.setattr(hooks, "compilation_listener", lambda **facts: told.append(facts["times"]))
+    return told
+
+
+SECOND = 1_000_000
+
+
+@pytest.mark.parametrize("assembler", ["ptxas", "driver"])
+def test_the_time_of_each_assembler_is_its_own(
+    monkeypatch, compile_times, clock, arrays, assembler
+):
+    if assembler == "ptxas":
+        made = Assembled("", 32, 0, 0, (), b"CUBIN:")
+        monkeypatch.setattr(gpu_build, "assembled", lambda *_: made)
+    for name, seconds in (
+        *(("tile_ir", 1), ("generate", 2), ("assembled", 4), ("linked", 8), ("write_entry", 16)),
+    ):
+        clock(gpu_build, name, seconds)
+    gpu_kernels.make_add().warmup(*arrays, 128, grid=None)
+    (times,) = compile_times
+    machine_code = 4 if assembler == "ptxas" else 12
+    assert times.ir_initialization == SECOND
+    assert times.lowering_stages == [("ptx", 2 * SECOND), ("cubin", machine_code * SECOND)]
+    assert times.store_results == 16 * SECOND
+
+
+def test_what_a_program_does_while_an_executor_compiles_is_no_time_of_compiling(
+    monkeypatch, compile_times, clock
+):
+    for name, seconds in (("tile_ir", 1), ("generate", 2), ("write_entry", 4)):
+        clock(build, name, seconds)
+    clock(build, "compile_to_object", 0)
+    meanwhile = SimpleNamespace(work=lambda: None)
+    clock(meanwhile, "work", 100)
+    with ThreadPoolExecutor(1) as pool:
+        finish = make_add().begin_compile(pool, np.zeros(4, np.float32), 4, STEP=1)
+        pool.submit(meanwhile.work).result()
+        finish()
+    (times,) = compile_times
+    assert times.lowering_stages == [("llir", 2 * SECOND), ("object", 0)]
+    assert (times.ir_initialization, times.store_results) == (SECOND, 4 * SECOND)
 
 
 def test_what_the_listener_of_tuning_is_told(monkeypatch, tmp_path):

@@ -26,6 +26,7 @@ from tilewright.passes.pipeline import optimize, prepare_for_cpu
 from tilewright.passes.remove_assertions import remove_assertions
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.cache import Entry, write_entry
+from tilewright.runtime.compile_stage import CompileStage
 from tilewright.runtime.host import host
 from tilewright.runtime.override import Override
 from tilewright.runtime.report import tell
@@ -62,7 +63,7 @@ class Lowered:
 def compile_kernel(request: Request) -> Entry:
     """Take a kernel through all stages, and keep the result in the disk cache."""
     lowered = lower(request)
-    with timed(request, "machine code"):
+    with timed(request, CompileStage.OBJECT):
         object_bytes = compile_to_object(lowered.llvm_ir, host=host())
     return _finish(request, lowered, object_bytes)
 
@@ -71,7 +72,13 @@ def begin_compile(request: Request, executor: Executor) -> Callable[[], Entry]:
     """Start compiling, LLVM's part on an executor; return a function that waits for the result."""
     lowered = lower(request)
     future = executor.submit(compile_to_object, lowered.llvm_ir, host=host())
-    return lambda: _finish(request, lowered, future.result())
+
+    def finish() -> Entry:
+        with timed(request, CompileStage.OBJECT):
+            object_bytes = future.result()
+        return _finish(request, lowered, object_bytes)
+
+    return finish
 
 
 def _finish(request: Request, lowered: Lowered, object_bytes: bytes) -> Entry:
@@ -115,11 +122,11 @@ def _lower(request: Request) -> Lowered:
             f"{request.override.path}: a kernel on the CPU has no PTX",
             hint='change its tile IR: kernel.asm["ttir"]',
         )
-    with timed(request, "tile IR"):
+    with timed(request, CompileStage.TILE_IR):
         function = tile_ir(request)
     if env.debug_level() >= 3:
         tell(to_text(function))
-    with timed(request, "LLVM IR"):
+    with timed(request, CompileStage.LLVM_IR):
         kernel = generate(prepare_for_cpu(function), host())
     show_code(function, {"ll": kernel.llvm_ir}, "s", lambda: assembly(kernel.llvm_ir, host=host()))
     header = {
@@ -278,11 +285,11 @@ def _in_a_deep_thread(work: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def timed(request: Request, stage: str) -> Iterator[None]:
+def timed(request: Request, stage: CompileStage) -> Iterator[None]:
     """Note how long a stage takes, and tell it from TILEWRIGHT_DEBUG=2 on."""
     started = time.perf_counter()
     yield
     seconds = time.perf_counter() - started
     request.times[stage] = seconds
     if env.debug_level() >= 2:
-        tell(f"[tilewright] {request.function.name}: {stage} {seconds * 1e3:.1f} ms")
+        tell(f"[tilewright] {request.function.name}: {stage.words} {seconds * 1e3:.1f} ms")

@@ -56,16 +56,19 @@ def entry_for(asked: Request) -> Entry:
     started = time.perf_counter()
     found = _from_disk(asked)
     if found is not None:
-        return _told(asked, found, started, cache_hit=True)
+        return _told(asked, found, _since(started), cache_hit=True)
     of_cpu = asked.target is None
     made = build.compile_kernel(asked) if of_cpu else gpu_build.compile_for_gpu(asked)
-    return _told(asked, made, started, cache_hit=False)
+    return _told(asked, made, _since(started), cache_hit=False)
 
 
-def _told(asked: Request, entry: Entry, started: float, *, cache_hit: bool) -> Entry:
-    """Tell the listener of an entry, if there is one."""
+def _since(started: float) -> float:
+    return time.perf_counter() - started
+
+
+def _told(asked: Request, entry: Entry, seconds: float, *, cache_hit: bool) -> Entry:
+    """Tell the listener of an entry, if there is one, and how long it took."""
     if hooks.compilation_listener is not None:
-        seconds = time.perf_counter() - started
         compile_listener.tell_listener(asked, entry, seconds, cache_hit=cache_hit)
     return entry
 
@@ -82,12 +85,20 @@ def begin_code(asked: Request, executor: Executor) -> Callable[[], Code]:
     started = time.perf_counter()
     found = _from_disk(asked)
     if found is not None:
-        return lambda: code_of(asked, _told(asked, found, started, cache_hit=True))
+        seconds = _since(started)
+        return lambda: code_of(asked, _told(asked, found, seconds, cache_hit=True))
     if asked.target is None:
         finish = build.begin_compile(asked, executor)
     else:
         finish = gpu_build.begin_compile_for_gpu(asked, executor)
-    return lambda: code_of(asked, _told(asked, finish(), started, cache_hit=False))
+    begun = _since(started)
+
+    def wait() -> Code:
+        resumed = time.perf_counter()
+        entry = finish()
+        return code_of(asked, _told(asked, entry, begun + _since(resumed), cache_hit=False))
+
+    return wait
 
 
 def kernel_of(code: Code, options: Mapping[str, Any]) -> Compiled:
@@ -146,6 +157,6 @@ def _from_disk(asked: Request) -> Entry | None:
     started = time.perf_counter()
     entry = read_entry(asked.cache_name)
     if entry is not None and env.debug_level() >= 2:
-        milliseconds = (time.perf_counter() - started) * 1e3
+        milliseconds = _since(started) * 1e3
         tell(f"[tilewright] {asked.function.name}: from disk {milliseconds:.1f} ms")
     return entry

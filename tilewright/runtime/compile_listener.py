@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tilewright.runtime.cache import Entry, entry_files
+from tilewright.runtime.compile_stage import CompileStage
 from tilewright.runtime.hooks import CompileTimes, hooks
 from tilewright.runtime.kernel_source import KernelSource
 from tilewright.runtime.metadata import make_metadata
@@ -12,10 +13,6 @@ from tilewright.runtime.request import Request
 from tilewright.target import GPUTarget
 
 __all__ = ["tell_listener"]
-
-_TILE_IR = "tile IR"
-# The stages under the names that they have in `kernel.asm`.
-_STAGES = {"LLVM IR": "llir", "PTX": "ptx", "machine code": "object"}
 
 
 def tell_listener(asked: Request, entry: Entry, seconds: float, *, cache_hit: bool) -> None:
@@ -42,13 +39,9 @@ def tell_listener(asked: Request, entry: Entry, seconds: float, *, cache_hit: bo
 
 
 def _times(asked: Request, seconds: float) -> CompileTimes:
-    taken = {stage: round(time * 1e6) for stage, time in asked.times.items()}
-    code = "object" if asked.target is None else "cubin"
-    stages = [
-        (code if name == "object" else name, taken[stage])
-        for stage, name in _STAGES.items()
-        if stage in taken
-    ]
-    known = taken.get(_TILE_IR, 0)
-    rest = round(seconds * 1e6) - known - sum(time for _, time in stages)
-    return CompileTimes(known, stages, max(0, rest))
+    taken: dict[str, int] = {}
+    for stage, time in asked.times.items():
+        taken[stage.product] = taken.get(stage.product, 0) + round(time * 1e6)
+    rest = round(seconds * 1e6) - sum(taken.values())
+    to_tile_ir = taken.pop(CompileStage.TILE_IR.product, 0)
+    return CompileTimes(to_tile_ir, list(taken.items()), max(0, rest))

@@ -19,6 +19,7 @@ from tilewright.ir.core import Function
 from tilewright.ir.printer import to_text
 from tilewright.runtime.build import effects, show_code, tile_ir, timed, with_room
 from tilewright.runtime.cache import Entry, write_entry
+from tilewright.runtime.compile_stage import CompileStage
 from tilewright.runtime.gpu_linker import Linked, linked
 from tilewright.runtime.gpu_target import GpuTarget
 from tilewright.runtime.override import Override
@@ -54,7 +55,13 @@ def begin_compile_for_gpu(request: Request, executor: Executor) -> Callable[[], 
         return whole.result
     # Another process has ptxas, but not the GPU that the driver needs to assemble.
     future = executor.submit(assembled, lowered.kernel, _target(request).architecture)
-    return lambda: _finish(request, lowered, future.result())
+
+    def finish() -> Entry:
+        with timed(request, CompileStage.CUBIN):
+            made = future.result()
+        return _finish(request, lowered, made)
+
+    return finish
 
 
 def lower_for_gpu(request: Request) -> LoweredForGpu:
@@ -88,11 +95,11 @@ def write_ptx(
     request: Request, target: NvidiaTarget, options: GpuOptions
 ) -> tuple[Function, PtxKernel]:
     """Return a kernel as tile IR and as PTX, and show them where the environment asks for it."""
-    with timed(request, "tile IR"):
+    with timed(request, CompileStage.TILE_IR):
         function = tile_ir(request, target)
     if env.debug_level() >= 3:
         tell(to_text(function))
-    with timed(request, "PTX"):
+    with timed(request, CompileStage.PTX):
         kernel = generate(prepare(function, target, options), target, options)
         if request.override is not None and request.override.stage == "ptx":
             kernel = _in_place_of(kernel, request.override)
@@ -113,7 +120,7 @@ def _in_place_of(kernel: PtxKernel, replaced: Override) -> PtxKernel:
 
 
 def _assembled_here(request: Request, lowered: LoweredForGpu) -> Entry:
-    with timed(request, "machine code"):
+    with timed(request, CompileStage.CUBIN):
         made = assembled(lowered.kernel, _target(request).architecture)
     return _finish(request, lowered, made)
 
@@ -122,7 +129,7 @@ def _finish(request: Request, lowered: LoweredForGpu, made: Assembled | Linked |
     """Keep PTX and machine code in the disk cache and return them."""
     gpu = _target(request).gpu
     if made is None and gpu is not None:
-        with timed(request, "machine code from the driver"):
+        with timed(request, CompileStage.CUBIN_OF_DRIVER):
             made = linked(gpu, lowered.kernel, request.function.name)
     text, cubin = (lowered.kernel.ptx, b"") if made is None else (made.ptx, made.cubin)
     header = {**lowered.header, "ptx_bytes": len(text.encode())}

@@ -27,6 +27,7 @@ from tilewright.runtime.launch_parameters import (
 )
 
 if TYPE_CHECKING:
+    from tilewright.runtime.compile_stage import CompileStage
     from tilewright.runtime.gpu_target import GpuTarget
     from tilewright.runtime.override import Override
 
@@ -62,7 +63,7 @@ class Request:
         self.target = target
         self.override = override
         self.values = values
-        self.times: dict[str, float] = {}
+        self.times: dict[CompileStage, float] = {}
 
     def without_values(self) -> Request:
         """Return the request of any call that needs this code."""
