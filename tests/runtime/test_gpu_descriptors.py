@@ -12,7 +12,7 @@ from tilewright.ir.types import DTYPES
 from tilewright.runtime import cuda, gpu_build, gpu_launcher
 from tilewright.runtime.arguments import specialize
 from tilewright.runtime.launch_parameters import AddressParameter, IntParameter
-from tilewright.runtime.launcher_table import KeptMaps
+from tilewright.runtime.launcher_code_tensor_map import KEPT_MAPS
 from tilewright.runtime.tensor_descriptor import TensorDescriptor
 from tilewright.runtime.tensor_maps import TensorMaps, with_driver
 
@@ -117,7 +117,7 @@ def test_a_changed_block_has_another_kernel(matrix):
 
 def test_more_arrays_than_maps_are_kept(matrix, fake_driver, monkeypatch):
     double, (y, described_y) = make_double(), matrix()
-    inputs = [matrix() for _ in range(2 * KeptMaps.COUNT)]
+    inputs = [matrix() for _ in range(2 * KEPT_MAPS)]
     for x, _ in inputs:
         x.numbers[:] = np.random.default_rng(0).integers(0, 9, x.numbers.shape)
     for _ in range(2):

@@ -27,6 +27,7 @@ from tilewright.runtime import dlpack, history
 from tilewright.runtime.cuda import Function, driver
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.launch_parameters import ArrayParameter, Launcher, LaunchParameter
+from tilewright.runtime.launcher_code_tensor_map import MADE_OF_BYTES
 from tilewright.runtime.launcher_shared import (
     OncePerProcess,
     Program,
@@ -38,7 +39,7 @@ from tilewright.runtime.launcher_shared import (
     python_layout_is_known,
     slot_sizes,
 )
-from tilewright.runtime.launcher_table import KeptMaps, MapField, Table
+from tilewright.runtime.launcher_table import MapField, Table
 from tilewright.runtime.tensor_maps import L2_PROMOTION, element_number, swizzle_number
 from tilewright.runtime.torch_interface import TensorKeys, torch_interface
 
@@ -155,13 +156,13 @@ class _Maps:
     _TERM = struct.Struct("<4i2Q")
 
     def __init__(self, maps: Sequence[TensorMap]) -> None:
-        size = len(maps) * KeptMaps.MAP_BYTES
+        size = len(maps) * MADE_OF_BYTES
         self._memory = (ctypes.c_char * (size + MAP_ALIGNMENT))()
         start = ctypes.addressof(self._memory)
         self.address = start + -start % MAP_ALIGNMENT
         for number, tensor_map in enumerate(maps):
             data = self._described(tensor_map)
-            ctypes.memmove(self.address + number * KeptMaps.MAP_BYTES, data, len(data))
+            ctypes.memmove(self.address + number * MADE_OF_BYTES, data, len(data))
 
     def _described(self, tensor_map: TensorMap) -> bytes:
         box, size = tensor_map.box[::-1], tensor_map.element.itemsize

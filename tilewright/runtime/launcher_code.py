@@ -27,7 +27,6 @@ from tilewright.runtime.launcher_table import (
     RECORD_WORDS,
     DescriptorField,
     Head,
-    KeptMaps,
     Kind,
     MapField,
     Self,
@@ -66,7 +65,6 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
     heads = {f"H_{word.name}": 8 * word for word in (*Head, *part.head)}
     fields = {f"F_{field.name}": int(field) for field in DescriptorField}
     maps = {f"M_{field.name}": int(field) for field in MapField}
-    kept = {f"KEPT_{size.name}": int(size) for size in KeptMaps}
     launcher = string.Template(_LAUNCHER).safe_substitute(
         GRID=grid,
         ENTRY=part.entry,
@@ -83,7 +81,6 @@ def module_text(host: Host, table_size: int, part: LauncherPart) -> str:
         **heads,
         **fields,
         **maps,
-        **kept,
         PARTS=MOST_PARTS,
         TABLE_SIZE=table_size,
         RECORD=8 * RECORD_WORDS,

@@ -6,14 +6,37 @@ made are kept, each at a place that its values choose, until others take it. The
 
 from __future__ import annotations
 
-__all__ = ["FUNCTIONS", "MAKE_MAPS"]
+import string
 
-FUNCTIONS = """
+from tilewright.codegen.nvidia.tensor_map import MAP_BYTES, MOST_FACTORS
+from tilewright.runtime.launcher_table import MapField
+
+__all__ = ["FUNCTIONS", "KEPT_MAPS", "MADE_OF_BYTES", "MAKE_MAPS"]
+
+# How many maps of one kind are kept: each with what it was made of, a number and so many values.
+KEPT_MAPS = 32
+_KEY_WORDS = 16
+_KEPT_BYTES = 8 * _KEY_WORDS + MAP_BYTES
+# What maps of one kind are made of, and those that are kept.
+MADE_OF_BYTES = MapField.KEPT + KEPT_MAPS * _KEPT_BYTES
+
+_SIZES = {
+    "MADE_OF_BYTES": MADE_OF_BYTES,
+    "MAP_BYTES": MAP_BYTES,
+    "MAP_WORDS": MAP_BYTES // 8,
+    "KEY_WORDS": _KEY_WORDS,
+    "KEPT_BYTES": _KEPT_BYTES,
+    # Of a hash of 64 bits, to the number of a place.
+    "KEPT_SHIFT": 65 - KEPT_MAPS.bit_length(),
+    "MOST_FACTORS": MOST_FACTORS,
+}
+
+_FUNCTIONS = """
 ; Write the map of the arguments in `block` to `target`; the driver's answer.
 define internal i32 @make_tensor_map(ptr %map, ptr %block, ptr %target, ptr %encode) noinline {
 entry:
   ; How many values, then these: the address, the sizes, the strides.
-  %key = alloca [16 x i64], align 64
+  %key = alloca [$KEY_WORDS x i64], align 64
   %count = load i64, %map at $M_COUNT
   store i64 %count, ptr %key
   %values = getelementptr i64, ptr %key, i64 1
@@ -40,7 +63,7 @@ times:
   %argument = load i64, ptr %argument.place
   %multiplied = mul i64 %product, %argument
   %f.next = add i64 %f, 1
-  %may.follow = icmp ult i64 %f.next, 3
+  %may.follow = icmp ult i64 %f.next, $MOST_FACTORS
   br i1 %may.follow, label %factors, label %whole.term
 whole.term:
   %unwrapped = phi i64 [ %product, %factors ], [ %multiplied, %times ]
@@ -62,7 +85,7 @@ find:
   %offset = mul i64 %number, $KEPT_BYTES
   %all.kept = getelementptr i8, ptr %map, i64 $M_KEPT
   %kept = getelementptr i8, ptr %all.kept, i64 %offset
-  %kept.map = getelementptr i8, ptr %kept, i64 128
+  %kept.map = getelementptr i64, ptr %kept, i64 $KEY_WORDS
   br label %compare
 compare:
   %j = phi i64 [ 0, %find ], [ %j.next, %same ]
@@ -77,8 +100,8 @@ same:
   %is.whole = icmp ugt i64 %j.next, %count
   br i1 %is.whole, label %take, label %compare
 take:
-  %known = load <16 x i64>, ptr %kept.map, align 64
-  store <16 x i64> %known, ptr %target, align 64
+  %known = load <$MAP_WORDS x i64>, ptr %kept.map, align 64
+  store <$MAP_WORDS x i64> %known, ptr %target, align 64
   ret i32 0
 
 encode.anew:
@@ -98,10 +121,10 @@ encode.anew:
   %is.encoded = icmp eq i32 %status, 0
   br i1 %is.encoded, label %keep, label %end
 keep:
-  %whole.key = load <16 x i64>, ptr %key, align 64
-  store <16 x i64> %whole.key, ptr %kept, align 64
-  %made = load <16 x i64>, ptr %target, align 64
-  store <16 x i64> %made, ptr %kept.map, align 64
+  %whole.key = load <$KEY_WORDS x i64>, ptr %key, align 64
+  store <$KEY_WORDS x i64> %whole.key, ptr %kept, align 64
+  %made = load <$MAP_WORDS x i64>, ptr %target, align 64
+  store <$MAP_WORDS x i64> %made, ptr %kept.map, align 64
   br label %end
 end:
   ret i32 %status
@@ -109,7 +132,7 @@ end:
 """
 
 # Goes on at `note`; an array that has no tensor map is left to Python, which says why.
-MAKE_MAPS = """
+_MAKE_MAPS = """
 maps:
   %map.count = load i64, %program at $H_MAP_COUNT
   %all.maps = load ptr, %program at $H_MAPS
@@ -119,9 +142,9 @@ maps:
   br i1 %has.maps, label %map, label %note
 map:
   %m = phi i64 [ 0, %maps ], [ %m.next, %map.made ]
-  %map.offset = mul i64 %m, $KEPT_MAP_BYTES
+  %map.offset = mul i64 %m, $MADE_OF_BYTES
   %map.here = getelementptr i8, ptr %all.maps, i64 %map.offset
-  %made.offset = shl i64 %m, 7
+  %made.offset = mul i64 %m, $MAP_BYTES
   %made.map = getelementptr i8, ptr %packed.maps, i64 %made.offset
   %map.status = call i32 @make_tensor_map(ptr %map.here, ptr %block, ptr %made.map, ptr %encode)
   %is.made = icmp eq i32 %map.status, 0
@@ -131,3 +154,6 @@ map.made:
   %is.another = icmp ult i64 %m.next, %map.count
   br i1 %is.another, label %map, label %note
 """
+
+FUNCTIONS = string.Template(_FUNCTIONS).safe_substitute(_SIZES)
+MAKE_MAPS = string.Template(_MAKE_MAPS).safe_substitute(_SIZES)

@@ -14,7 +14,6 @@ __all__ = [
     "DescriptorField",
     "GpuHead",
     "Head",
-    "KeptMaps",
     "Kind",
     "MapField",
     "Self",
@@ -153,13 +152,4 @@ class MapField(enum.IntEnum):
     BOX = 32  # one for each axis
     STEPS = 56
     TERMS = 80
-    KEPT = 448  # the maps made last, see `KeptMaps`
-
-
-class KeptMaps(enum.IntEnum):
-    """How maps are kept: their number and values (128 bytes), then the 128 bytes of the map."""
-
-    COUNT = 32
-    SHIFT = 59  # of a hash of 64 bits, to the number of a place
-    BYTES = 256
-    MAP_BYTES = MapField.KEPT + COUNT * BYTES
+    KEPT = 448  # the maps made last
