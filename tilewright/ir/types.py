@@ -103,7 +103,12 @@ class DType(metaclass=_ByName):
     @property
     def itemsize(self) -> int:
         """Bytes of one element in memory (a bool takes one)."""
-        return max(1, self.primitive_bitwidth // 8)
+        return self.storage_bits // 8
+
+    @property
+    def storage_bits(self) -> int:
+        """Bits of one element in memory."""
+        return max(8, self.primitive_bitwidth)
 
     @property
     def scalar(self) -> DType:
@@ -238,6 +243,10 @@ class PointerType:
     @property
     def itemsize(self) -> int:
         return 8
+
+    @property
+    def storage_bits(self) -> int:
+        return 64
 
     @property
     def numpy(self) -> np.dtype[Any]:

@@ -100,7 +100,7 @@ class ExchangeFunctions(NamedTuple):
 def dtype_word(name: str) -> int:
     """Return an element type as the 32 bits of a `DLDataType`; 0 for one that DLPack lacks."""
     code = _CODES.get(name)
-    bits = 8 * DTYPES[name].itemsize
+    bits = DTYPES[name].storage_bits
     return 0 if code is None else code | bits << 8 | 1 << 16
 
 

@@ -19,4 +19,4 @@ def parameter_bytes(argument: Argument) -> bytes:
         with np.errstate(over="ignore"):  # what is too large is infinite
             rounded: bytes = np.asarray(value).astype(element.numpy).tobytes()
         return rounded
-    return (int(value) % (1 << 8 * element.itemsize)).to_bytes(element.itemsize, "little")
+    return (int(value) % (1 << element.storage_bits)).to_bytes(element.itemsize, "little")

@@ -166,7 +166,7 @@ class Atomics:
     ) -> str:
         kind = op.type.element
         texts = update.operands
-        bits = min(32, 8 * kind.itemsize * len(texts[0])) if kind.itemsize < 8 else 64
+        bits = min(32, kind.storage_bits * len(texts[0])) if kind.itemsize < 8 else 64
         words = [to_words(self.code, operand, kind, bits) for operand in texts]
         address = global_address(self.puller, update.address)
         flag = update.flag_text

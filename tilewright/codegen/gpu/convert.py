@@ -23,7 +23,7 @@ def convert(
     target: LinearLayout,
 ) -> list[Element]:
     """Return the elements of all registers of `target`."""
-    bits = 8 * element.itemsize
+    bits = element.storage_bits
     plan = _plan(writer, element, source, target)
     if isinstance(plan, Rename):
         return [elements[register] for register in plan.registers]
@@ -42,7 +42,7 @@ def _plan(
     return plan_conversion(
         source,
         target,
-        8 * element.itemsize,
+        element.storage_bits,
         scratch_bytes=writer.machine.scratch_limit,
         stmatrix=writer.machine.has_matrix_stores,
         ldmatrix=writer.machine.has_matrix_loads,
@@ -50,7 +50,7 @@ def _plan(
 
 
 def _raw(writer: Writer, elements: Sequence[Element], element: ElementType) -> list[str]:
-    bits = 8 * element.itemsize
+    bits = element.storage_bits
     return [to_words(writer.code, [e.text], element, bits)[0] for e in elements]
 
 

@@ -171,7 +171,7 @@ def _put(
 
 def _memory_for(puller: Puller, value: Value, target: LinearLayout) -> TileMemory:
     """How to lay out an operand, so that neither writing nor reading it waits for banks."""
-    bits = 8 * value.type.element.itemsize
+    bits = value.type.element.storage_bits
     shape = tuple(output.size for output in target.outputs)
     layout = memory_between(cut(puller.placement.of_elements(value), shape), target, bits)
     first = layout.bases("offset")[:1]

@@ -128,7 +128,7 @@ class GlobalMemory:
         if mask is None and not hint:
             flags = "volatile " if op.volatile else ""
             return load_words(code, address, element, count, _GLOBAL, flags)
-        total = count * 8 * element.itemsize
+        total = count * element.storage_bits
         word = word_size(total)
         texts = [e.text for e in others] or [constant_text(0, element)] * count
         instead = to_words(code, texts, element, word)
@@ -140,7 +140,7 @@ class GlobalMemory:
         self, op: ops.Store, texts: list[str], address: str, mask: Element | None
     ) -> None:
         element, hint = op.value.type.element, _hint(op)
-        word = word_size(len(texts) * 8 * element.itemsize)
+        word = word_size(len(texts) * element.storage_bits)
         words = to_words(self.code, texts, element, word)
         if mask is None and not hint:
             store_words(self.code, address, word, words, _GLOBAL)

@@ -211,7 +211,7 @@ def _held(
         if isinstance(load, ops.DescriptorLoad) or not load.shape or load.volatile:
             continue
         registers = len(distinct_registers(placement.of_access(load)))
-        words += registers * max(1, 8 * load.type.element.itemsize // WORD_BITS)
+        words += registers * max(1, load.type.element.storage_bits // WORD_BITS)
         if padded(load.shape) == load.shape and words <= _MOST_HELD_WORDS:
             found.append(load)
     return found
@@ -309,7 +309,7 @@ def _deferred(
 def _words_of_two(dot: ops.Dot, placement: Placement) -> int:
     """The registers of the result, and of the left operands of two iterations."""
     plan = placement.product(dot)
-    bits = 8 * dot.a.type.element.itemsize
+    bits = dot.a.type.element.storage_bits
     words = plan.a.input_size("register") * bits // WORD_BITS
     return plan.accumulator.input_size("register") + 2 * words
 
@@ -331,4 +331,4 @@ def copied_memory(load: CopiedLoad, placement: Placement) -> TileMemory:
     """Return how a load's tile lies in shared memory."""
     if isinstance(load, ops.DescriptorLoad):
         return block_memory(load)
-    return memory_of(load.shape, placement.order_of_access(load), 8 * load.type.element.itemsize)
+    return memory_of(load.shape, placement.order_of_access(load), load.type.element.storage_bits)

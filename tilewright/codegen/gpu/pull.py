@@ -264,7 +264,7 @@ class Puller:
             source = self.residents.get(leaf)
             if source is None:
                 continue
-            plan = plan_conversion(source.layout, layout, 8 * leaf.type.element.itemsize)
+            plan = plan_conversion(source.layout, layout, leaf.type.element.storage_bits)
             if isinstance(plan, Rename):
                 return None
             return Resident(source.layout, self.pull_all(value, source.layout))

@@ -122,7 +122,7 @@ class LazyRegisters:
         register = self.copies[register]
         if register not in self._loaded:
             move, code = self._moves[register], self.area.code
-            bits = 8 * self.element.itemsize
+            bits = self.element.storage_bits
             for number, text in zip(move.registers, self.area.load(self.access, move), strict=True):
                 (held,) = from_words(code, [text], self.element, bits, 1)
                 self._loaded[number] = Element(held, 1, code.level)

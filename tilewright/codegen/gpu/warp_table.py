@@ -102,7 +102,7 @@ class WarpTable:
         return self.code.assign(f"getelementptr i8, {SHARED} {area.address}, i32 {place.text}")
 
     def _write(self, area: Span, register: int, element: Element, kind: ElementType) -> None:
-        word = word_size(8 * kind.itemsize)
+        word = word_size(kind.storage_bits)
         words = to_words(self.code, [element.text], kind, word)
         address = self._address(area, register, kind)
         first = self.puller.threads.has_none_of(*self.copies)

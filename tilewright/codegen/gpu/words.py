@@ -32,7 +32,7 @@ def to_words(
     code: Code, texts: Sequence[str], element: ElementType, word_bits: int, level: int | None = None
 ) -> list[str]:
     """Return elements as words, packed from the lowest bits on."""
-    kind, bits = moved_type(element), 8 * element.itemsize
+    kind, bits = moved_type(element), element.storage_bits
     plain = [_to_moved(code, text, element, level) for text in texts]
     count = max(1, len(texts) * bits // word_bits)
     used = min(word_bits, len(texts) * bits)
@@ -61,7 +61,7 @@ def from_words(
     level: int | None = None,
 ) -> list[str]:
     """Return `count` elements that `to_words` has made into words."""
-    kind, bits = moved_type(element), 8 * element.itemsize
+    kind, bits = moved_type(element), element.storage_bits
     used = min(word_bits, count * bits)
     whole, source = words[0], f"i{word_bits}"
     if kind == "i16" and used == WORD_BITS:
@@ -125,7 +125,7 @@ def load_words(
     code: Code, address: str, element: ElementType, count: int, pointer: str, flags: str = ""
 ) -> list[str]:
     """Load consecutive elements by one instruction; `pointer` is the type of the address."""
-    total = count * 8 * element.itemsize
+    total = count * element.storage_bits
     word = word_size(total)
     kind = f"i{word}" if total == word else f"<{total // word} x i{word}>"
     whole = code.assign(f"load {flags}{kind}, {pointer} {address}, align {total // 8}")

@@ -79,7 +79,7 @@ def _is_in_place(placement: Placement, op: ops.Dot) -> bool:
     if not any(_is_product(leaf) for leaf, _ in placement.uses.leaves((op.a,))):
         return True  # it can be computed anywhere
     source, target = placement.of_elements(op.a), placement.product(op).a
-    plan = plan_conversion(source, target, 8 * op.a.type.element.itemsize)
+    plan = plan_conversion(source, target, op.a.type.element.storage_bits)
     return isinstance(plan, Rename | Shuffles)
 
 
@@ -91,7 +91,7 @@ def _other_readers(
     placement: Placement, op: ops.Dot, value: Value
 ) -> Iterator[tuple[ops.Dot, int]]:
     """The products of the block that read the same matrix, as operand 0 or 1."""
-    if 8 * value.type.element.itemsize != 16:
+    if value.type.element.storage_bits != 16:
         return  # they could not read it both along its rows and along its columns
     matrix = matrix_of(value)
     for other in placement.uses.block_of[op].ops:
@@ -248,7 +248,7 @@ def _depth_axis(op: ops.Dot, value: Value) -> int:
 
 def _memory_for(placement: Placement, op: ops.Dot, value: Value) -> TileMemory:
     """How to lay out an operand; contiguous along k where the instruction knows nothing else."""
-    bits = 8 * value.type.element.itemsize
+    bits = value.type.element.storage_bits
     inner = _depth_axis(op, value)
     if bits == 16:
         inner = placement.order_of_elements(value)[0]

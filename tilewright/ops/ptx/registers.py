@@ -45,7 +45,7 @@ class Registers:
     @property
     def element_bits(self) -> int:
         """The bits that an element takes: a pointer is a number, a bool a byte."""
-        return 8 * self.element.itemsize
+        return self.element.storage_bits
 
 
 def read_constraints(signature: Signature) -> tuple[list[Registers], list[Registers]]:
@@ -74,7 +74,7 @@ def _take(
     taken, used, pack = [], 0, signature.pack
     for element in elements:
         letter = letters[used] if used < len(letters) else ""
-        bits = 8 * element.itemsize
+        bits = element.storage_bits
         register = _BITS.get(letter, 0)
         if not register or register < min(bits, _WORD_BITS) or register > max(bits, _WORD_BITS):
             raise _mismatch(signature, f"{element} cannot lie in a register {letter!r}")
