@@ -372,6 +372,8 @@ def test_arguments_that_cannot_be():
         images.Compose([], layout="CHW")
     with pytest.raises(ValueError, match="RandomVerticalFlip: `p` is 2; it has to be from 0 to 1"):
         images.RandomVerticalFlip(2)
+    with pytest.raises(TypeError, match="RandomErasing: `p` has to be a number"):
+        images.RandomErasing("x")
     with pytest.raises(ValueError, match="MixUp: `alpha` is 0; it has to be above 0"):
         images.MixUp(0)
 

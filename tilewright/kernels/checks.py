@@ -139,13 +139,17 @@ def one_of(choices: tuple[str, ...], **values: str) -> None:
             raise ValueError(f"`{name}` is {value!r}; one of {known} is needed")
 
 
-def share(**values: Any) -> None:
-    """Raise `ValueError` unless each value is from 0 to 1, `TypeError` unless it is a number."""
+def share(owner: str = "", /, **values: Any) -> None:
+    """Raise `ValueError` unless each value is from 0 to 1, `TypeError` unless it is a number.
+
+    The message begins with the `owner` of the values, if one is given.
+    """
+    prefix = f"{owner}: " if owner else ""
     for name, value in values.items():
         if not isinstance(value, int | float | np.number):
-            raise TypeError(f"`{name}` has to be a number from 0 to 1, got {value!r}")
+            raise TypeError(f"{prefix}`{name}` has to be a number from 0 to 1, got {value!r}")
         if not 0 <= value <= 1:
-            raise ValueError(f"`{name}` is {value}; it has to be from 0 to 1")
+            raise ValueError(f"{prefix}`{name}` is {value}; it has to be from 0 to 1")
 
 
 def numbers(dims: int, least: int, **given: Any) -> list[int]:

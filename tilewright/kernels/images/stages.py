@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from tilewright.kernels import checks
+
 __all__ = [
     "CenterCrop",
     "ColorJitter",
@@ -82,11 +84,6 @@ class Stage:
             object.__setattr__(self, name, (value, value))
         if len(getattr(self, name)) != 2:
             raise ValueError(f"{self.kind}: `{name}` is {value!r}; two numbers are needed")
-
-    def _probability(self, name: str) -> None:
-        value = getattr(self, name)
-        if not 0 <= value <= 1:
-            raise ValueError(f"{self.kind}: `{name}` is {value!r}; it has to be from 0 to 1")
 
     def _angles(self, name: str) -> None:
         """Let one number stand for the angles up to it, in both directions."""
@@ -194,7 +191,7 @@ class RandomHorizontalFlip(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._probability("p")
+        checks.share(self.kind, p=self.p)
 
 
 @dataclass(frozen=True)
@@ -206,7 +203,7 @@ class RandomVerticalFlip(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._probability("p")
+        checks.share(self.kind, p=self.p)
 
 
 @dataclass(frozen=True)
@@ -324,7 +321,7 @@ class RandomErasing(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._probability("p")
+        checks.share(self.kind, p=self.p)
         _ordered(self, "scale")
         _ordered(self, "ratio")
 
