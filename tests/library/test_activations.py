@@ -91,6 +91,24 @@ def test_nan_and_infinity(device):
     torch.testing.assert_close(kernels.relu(x), F.relu(x), equal_nan=True)
 
 
+@pytest.mark.parametrize("number", range(len(PAIRS)))
+def test_gradients_at_the_edges_are_those_of_pytorch(device, number):
+    name = ("relu", "silu", "gelu", "gelu_tanh")[number]
+    function, reference = PAIRS[number]
+    edges = [float("nan"), float("inf"), 0.0, 1e30, 3e38, 88.0, 104.0, 1e-40]
+    x = torch.tensor([[*edges, *(-edge for edge in edges)]] * 4, device=device, requires_grad=True)
+    eye = torch.eye(x.shape[1], device=device)
+    upstream = torch.tensor([[1.0], [float("inf")], [float("nan")], [0.0]], device=device)
+    upstream = upstream.expand(x.shape)
+    (expected,) = torch.autograd.grad(reference(x), x, upstream)
+    (actual,) = torch.autograd.grad(function(x), x, upstream)
+    torch.testing.assert_close(actual, expected, equal_nan=True)
+    # The activation of a product, here of what is added to a product of zeros.
+    product = kernels.linear(0 * eye[:4], eye, x[0], activation=name)
+    (actual,) = torch.autograd.grad(product.sum(), x)
+    torch.testing.assert_close(actual[0], 4 * expected[0], equal_nan=True)
+
+
 def test_results_have_the_layout_of_the_input(device):
     images = tensor((2, 3, 4, 5), device=device).to(memory_format=torch.channels_last)
     turned = tensor((2, 3, 4), device=device).permute(2, 0, 1)

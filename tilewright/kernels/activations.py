@@ -18,7 +18,15 @@ from tilewright.kernels.elementwise import (
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["activation_gradient", "geglu", "gelu", "relu", "silu", "swiglu"]
+__all__ = [
+    "activation_gradient",
+    "geglu",
+    "gelu",
+    "relu",
+    "silu",
+    "swiglu",
+    "value_and_slope",
+]
 
 _APPROXIMATIONS = ("none", "tanh")
 
@@ -129,8 +137,8 @@ def _gelu_kind(approximate: str) -> str:
 def value_and_slope(x, KIND: tl.constexpr):
     """Return an activation of `x`, and its derivative."""
     if KIND == "relu":
-        # A comparison that is false for NaN would lose it.
-        return tl.where(x < 0, 0.0, x), tl.where(x > 0, 1.0, 0.0)
+        # A comparison that is true for numbers alone would lose NaN.
+        return tl.where(x < 0, 0.0, x), tl.where(x <= 0, 0.0, 1.0)
     if KIND == "silu":
         part = tl.sigmoid(x)
         return x * part, part * (1 + x * (1 - part))
@@ -142,6 +150,16 @@ def value_and_slope(x, KIND: tl.constexpr):
     below = 0.5 * (1 + tl.erf(x * 0.7071067811865476))
     density = 0.3989422804014327 * tl.exp(-0.5 * x * x)
     return x * below, below + x * density
+
+
+@tw.jit
+def gradient_of(x, dy, KIND: tl.constexpr):
+    """Return the gradient of `x`, from that of its activation."""
+    if KIND == "relu":
+        # The product of 0 and a gradient that is not finite would be NaN.
+        return tl.where(x <= 0, 0.0, dy)
+    _, slope = value_and_slope(x, KIND)
+    return slope * dy
 
 
 @tw.autotune(element_configs, key=["columns"], default=element_block)
@@ -161,9 +179,11 @@ def activation_kernel(
     row, column = place(columns, BLOCK)
     mask = column < columns
     x = tl.load(x_ptr + row * x_row_stride + column, mask, 0.0).to(DTYPE)
-    y, slope = value_and_slope(x, KIND)
-    if dy_ptr is not None:
-        y = slope * tl.load(dy_ptr + row * dy_row_stride + column, mask, 0.0).to(DTYPE)
+    if dy_ptr is None:
+        y, _ = value_and_slope(x, KIND)
+    else:
+        dy = tl.load(dy_ptr + row * dy_row_stride + column, mask, 0.0).to(DTYPE)
+        y = gradient_of(x, dy, KIND)
     tl.store(out_ptr + row * columns + column, y, mask, cache_modifier=".cs")
 
 

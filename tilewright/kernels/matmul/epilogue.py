@@ -4,14 +4,11 @@ from typing import Any, NamedTuple
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.kernels.activations import value_and_slope
 
-__all__ = ["ACTIVATIONS", "Epilogue", "activated", "activation_gradient", "finished"]
+__all__ = ["ACTIVATIONS", "Epilogue", "finished"]
 
 ACTIVATIONS = ("", "relu", "gelu", "gelu_tanh", "silu")
-
-SQRT_HALF = tl.constexpr(0.7071067811865476)
-SQRT_2_OVER_PI = tl.constexpr(0.7978845608028654)
-ONE_OVER_SQRT_2_PI = tl.constexpr(0.3989422804014327)
 
 
 class Epilogue(NamedTuple):
@@ -25,44 +22,6 @@ class Epilogue(NamedTuple):
     row_scale_stride: Any = None  # 0 for one scale
     column_scales: Any = None
     column_scale_stride: Any = None
-
-
-@tw.jit
-def activated(x, ACTIVATION: tl.constexpr):
-    """Return the activation of that name."""
-    if ACTIVATION == "relu":
-        x = tl.where(x < 0.0, 0.0, x)
-    elif ACTIVATION == "gelu":
-        x = x * 0.5 * (1.0 + tl.erf(x * SQRT_HALF))
-    elif ACTIVATION == "gelu_tanh":
-        x = x * sigmoid(2.0 * SQRT_2_OVER_PI * x * (1.0 + 0.044715 * x * x))
-    elif ACTIVATION == "silu":
-        x = x * sigmoid(x)
-    return x
-
-
-@tw.jit
-def sigmoid(x):
-    """Return 1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + tl.exp(-x))
-
-
-@tw.jit
-def activation_gradient(x, ACTIVATION: tl.constexpr):
-    """Return the derivative of an activation."""
-    if ACTIVATION == "relu":
-        slope = tl.where(x > 0.0, 1.0, 0.0 * x)
-    elif ACTIVATION == "gelu":
-        density = tl.exp(-0.5 * x * x) * ONE_OVER_SQRT_2_PI
-        slope = 0.5 * (1.0 + tl.erf(x * SQRT_HALF)) + x * density
-    elif ACTIVATION == "gelu_tanh":
-        part = sigmoid(2.0 * SQRT_2_OVER_PI * x * (1.0 + 0.044715 * x * x))
-        inner = 2.0 * SQRT_2_OVER_PI * (1.0 + 3 * 0.044715 * x * x)
-        slope = part + x * part * (1.0 - part) * inner
-    else:
-        part = sigmoid(x)
-        slope = part + x * part * (1.0 - part)
-    return slope
 
 
 @tw.jit
@@ -87,7 +46,8 @@ def finished(acc, epilogue, scale, batch, row, column, sizes, ACTIVATION: tl.con
         corner = (batch.to(tl.int64) * sizes.rows + row[:, None]) * sizes.columns
         at = corner + column[None, :]
         tl.store(epilogue.linear + at, x.to(epilogue.linear.dtype.element_ty), mask=inside)
-    x = activated(x, ACTIVATION)
+    if ACTIVATION != "":
+        x, _ = value_and_slope(x, ACTIVATION)
     if epilogue.residual is not None:
         at_batch, at_row, at_column = epilogue.residual_strides
         corner = epilogue.residual + batch.to(tl.int64) * at_batch

@@ -3,6 +3,7 @@
 from typing import Any
 
 import tilewright as tw
+from tilewright.kernels.activations import activation_gradient
 from tilewright.kernels.arrays import (
     contiguous,
     descriptor_strides,
@@ -14,7 +15,6 @@ from tilewright.kernels.arrays import (
     product_precision,
     strides,
 )
-from tilewright.kernels.matmul.activation import activation_gradients
 from tilewright.kernels.matmul.blocks import chunk_for
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.product import Sizes, matmul_kernel, sum_parts_kernel
@@ -179,7 +179,7 @@ def _backward(ctx: Any, gradient: Any, _: Any) -> tuple[Any, ...]:
     if ctx.is_scaled:
         raise NotImplementedError("products with scales for rows or columns have no derivative")
     a, b, linear = ctx.saved_tensors
-    inner = activation_gradients(linear, gradient, ctx.activation) if ctx.activation else gradient
+    inner = activation_gradient(gradient, linear, ctx.activation) if ctx.activation else gradient
     plain = (None, None, None, None, ctx.scale, "", False)
     needs_a, needs_b, needs_bias, needs_residual, *_ = ctx.needs_input_grad
     a_gradient = b_gradient = bias_gradient = None
