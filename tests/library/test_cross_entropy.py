@@ -61,9 +61,15 @@ def test_agrees_with_pytorch(device, shape, dtype, layout, reduction, smoothing,
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@given(dtype=dtypes, layout=layouts, reduction=REDUCTIONS, smoothing=SMOOTHING)
-@examples(6)
-def test_linear_agrees_with_pytorch(device, bias, dtype, layout, reduction, smoothing):
+@given(
+    dtype=dtypes,
+    layout=layouts,
+    reduction=REDUCTIONS,
+    smoothing=SMOOTHING,
+    weighted=st.booleans(),
+)
+@examples(8)
+def test_linear_agrees_with_pytorch(device, bias, dtype, layout, reduction, smoothing, weighted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LINEAR, "_FEWEST_CLASSES", 16)
         patch.setattr(LINEAR, "_LOGITS", 1)
@@ -72,13 +78,19 @@ def test_linear_agrees_with_pytorch(device, bias, dtype, layout, reduction, smoo
         inputs = (x, weight, tensor((37,), dtype, device)) if bias else (x, weight)
         target = targets((2, 3), 37, device)
         options = {"reduction": reduction, "label_smoothing": smoothing}
+        factors = None
+        if weighted:
+            factors = tensor((37,), dtype, device, layout, requires_grad=False).abs()
 
         def ours(x, weight, bias=None):
-            return kernels.linear_cross_entropy(x, weight, target, linear_bias=bias, **options)
+            return kernels.linear_cross_entropy(
+                x, weight, target, linear_bias=bias, weight=factors, **options
+            )
 
         def plain(x, weight, bias=None):
             logits = F.linear(x, weight, bias)
-            loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options)
+            own = None if factors is None else factors.to(x.dtype)
+            loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), own, **options)
             return loss.reshape(target.shape) if reduction == "none" else loss
 
         agrees(ours, plain, *inputs, factor=8)
@@ -91,8 +103,10 @@ def test_derivatives(device):
     def plain(x):
         return kernels.cross_entropy(x, target, label_smoothing=0.1)
 
+    factors = torch.rand(7, device=device, dtype=torch.float64)
+
     def linear(x, weight):
-        return kernels.linear_cross_entropy(x, weight, target)
+        return kernels.linear_cross_entropy(x, weight, target, weight=factors, label_smoothing=0.1)
 
     for case in ((plain, x), (linear, x, weight)):
         assert torch.autograd.gradcheck(case[0], case[1:])
@@ -109,7 +123,8 @@ def test_contracts_with_pytorch(device):
     x, target = tensor((3, 5), device=device), torch.tensor([1, 2, 4], device=device)
     operators = torch.ops.tilewright
     holds_contracts(operators.cross_entropy.default, x, target, None, -100, "mean", 0.0)
-    arguments = x, tensor((7, 5), device=device), target, None, -100, "none", 0.0
+    weight, factors = tensor((7, 5), device=device), torch.rand(7, device=device)
+    arguments = x, weight, target, None, factors, -100, "none", 0.0
     holds_contracts(operators.linear_cross_entropy.default, *arguments)
 
 
@@ -119,6 +134,14 @@ def test_autocast(device):
         assert kernels.cross_entropy(x, target).dtype == torch.float32
         loss = kernels.linear_cross_entropy(x.float(), x.float(), target % 3)
         assert loss.dtype == torch.bfloat16
+        # The factors of classes stay as they are: these are one number in bf16.
+        factors = torch.tensor([1.0, 1.001, 1.002], device=device)
+        weight, options = torch.zeros(3, 5, device=device), {"reduction": "none"}
+        losses = kernels.linear_cross_entropy(
+            x.double(), weight.double(), target % 3, weight=factors, **options
+        )
+        expected = factors[target % 3].double() * torch.tensor(3.0).log()
+        torch.testing.assert_close(losses, expected)
 
 
 def test_places_that_do_not_count(device):
@@ -167,3 +190,5 @@ def test_arguments_that_cannot_be():
         kernels.cross_entropy(x, target, label_smoothing=2)
     with pytest.raises(ValueError, match=r"`linear_weight` has the shape \(4, 2\); \(4, 3\)"):
         kernels.linear_cross_entropy(x, torch.zeros(4, 2), target)
+    with pytest.raises(ValueError, match=r"`weight` has the shape \(3,\); \(4,\) is needed"):
+        kernels.linear_cross_entropy(x, torch.zeros(4, 3), target, weight=torch.ones(3))

@@ -120,6 +120,7 @@ CALLS = {
         "linear_weight": ones(3, 4),
         "target": whole(1, 2),
         "linear_bias": ones(3),
+        "weight": ones(3),
     },
     "linear_recurrence": {"a": ones(2, 3, 4), "b": ones(2, 3, 4), "initial": ones(2, 4)},
     "log_softmax": {"input": ones(2, 4)},

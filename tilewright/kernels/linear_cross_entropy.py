@@ -12,7 +12,7 @@ from tilewright.kernels.cross_entropy import (
     read_logits,
     reduce_losses,
 )
-from tilewright.kernels.operation import operation
+from tilewright.kernels.operation import operation, under_autocast
 from tilewright.kernels.rows import accumulator_name
 
 __all__ = ["linear_cross_entropy"]
@@ -27,22 +27,25 @@ def linear_cross_entropy(
     target: Any,
     *,
     linear_bias: Any = None,
+    weight: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """Return `cross_entropy(input @ linear_weight.T + linear_bias, target)`; differentiable.
+    """Return `cross_entropy(logits, target, weight)` of the logits of a layer; differentiable.
 
-    Logits are made for some classes at a time, and again in the backward pass, so memory grows with
-    the number of places and not with its product with that of classes.
+    The logits, `input @ linear_weight.T + linear_bias`, are made for some classes at a time, and
+    again in the backward pass, so memory grows with the number of places and not with its product
+    with that of classes.
 
     Args:
         input: Array of shape (places..., features), of fp16, bf16, fp32 or fp64 and any strides.
         linear_weight: Array of shape (classes, features) and the dtype of `input`.
         target: The class of each place, integers of shape (places...).
-        linear_bias: Array of shape (classes,), or None.
+        linear_bias: Array of shape (classes,) and the dtype of `input`, or None.
+        weight: A factor of each class in the loss, of shape (classes,), or None.
         ignore_index: Places with this target count nothing.
-        reduction: "none", a loss for each place; "sum"; or "mean", over the places that count.
+        reduction: "none", a loss for each place; "sum"; or "mean": the sum over the sum of weights.
         label_smoothing: The part of each target that is spread over all classes, from 0 to 1.
 
     Returns:
@@ -51,14 +54,16 @@ def linear_cross_entropy(
     Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024.
 
     >>> import numpy as np
-    >>> x, weight = np.ones((2, 3), np.float32), np.zeros((4, 3), np.float32)
-    >>> round(float(linear_cross_entropy(x, weight, np.array([1, 3]))), 3)
+    >>> x, linear_weight = np.ones((2, 3), np.float32), np.zeros((4, 3), np.float32)
+    >>> round(float(linear_cross_entropy(x, linear_weight, np.array([1, 3]))), 3)
     1.386
     """
     array(input=input, linear_weight=linear_weight, target=target)
     share(label_smoothing=label_smoothing)
+    # The weights of classes belong to the loss, which autocast does not lower.
+    operands = under_autocast((input, linear_weight, target, linear_bias), "lower")
     return _linear_cross_entropy(
-        input, linear_weight, target, linear_bias, ignore_index, reduction, float(label_smoothing)
+        *operands, weight, ignore_index, reduction, float(label_smoothing)
     )[0]
 
 
@@ -67,17 +72,20 @@ def _allocate_linear(
     linear_weight: Any,
     target: Any,
     linear_bias: Any,
+    weight: Any,
     ignore_index: int,
     reduction: str,
     label_smoothing: float,
 ) -> Any:
-    floating(linear_weight=linear_weight, linear_bias=linear_bias)
-    same_kind(input=x, linear_weight=linear_weight, target=target, linear_bias=linear_bias)
+    floating(linear_weight=linear_weight, linear_bias=linear_bias, weight=weight)
+    same_kind(
+        input=x, linear_weight=linear_weight, target=target, linear_bias=linear_bias, weight=weight
+    )
     same_dtype(input=x, linear_weight=linear_weight, linear_bias=linear_bias)
     if x.ndim == 0 or linear_weight.ndim != 2:
         raise ValueError("`input` has to be (places..., features), `linear_weight` a matrix")
     shaped((linear_weight.shape[0], x.shape[-1]), linear_weight=linear_weight)
-    shaped((linear_weight.shape[0],), linear_bias=linear_bias)
+    shaped((linear_weight.shape[0],), linear_bias=linear_bias, weight=weight)
     shaped(tuple(x.shape[:-1]), target=target)
     return loss_outputs(x, target, reduction, label_smoothing)
 
@@ -88,22 +96,22 @@ def _parts(rows: int, classes: int) -> list[slice]:
     return [slice(first, min(first + size, classes)) for first in range(0, classes, size)]
 
 
-def _logits(x: Any, weight: Any, bias: Any, part: slice) -> Any:
+def _logits(x: Any, linear_weight: Any, bias: Any, part: slice) -> Any:
     """Return the logits of some classes, as rows."""
     if is_tensor(x):
         if bias is None:
-            return torch.mm(x, weight[part].mT)
-        return torch.addmm(bias[part], x, weight[part].mT)
+            return torch.mm(x, linear_weight[part].mT)
+        return torch.addmm(bias[part], x, linear_weight[part].mT)
     accumulate = np.dtype(accumulator_name(x))
-    y = x.astype(accumulate) @ weight[part].T.astype(accumulate)
+    y = x.astype(accumulate) @ linear_weight[part].T.astype(accumulate)
     return (y if bias is None else y + bias[part].astype(accumulate)).astype(x.dtype)
 
 
 @operation(
     "linear_cross_entropy(Tensor x, Tensor linear_weight, Tensor target, Tensor? linear_bias,"
-    " int ignore_index, str reduction, float label_smoothing) -> (Tensor, Tensor, Tensor)",
+    " Tensor? weight, int ignore_index, str reduction, float label_smoothing)"
+    " -> (Tensor, Tensor, Tensor)",
     allocate=_allocate_linear,
-    autocast="lower",
 )
 def _linear_cross_entropy(
     outputs: Any,
@@ -111,6 +119,7 @@ def _linear_cross_entropy(
     linear_weight: Any,
     target: Any,
     linear_bias: Any,
+    weight: Any,
     ignore_index: int,
     reduction: str,
     label_smoothing: float,
@@ -119,13 +128,14 @@ def _linear_cross_entropy(
     classes, features = linear_weight.shape
     losses = loss if reduction == "none" else empty(tuple(target.shape), x, accumulator_name(x))
     target = contiguous(target)
+    weight = None if weight is None else contiguous(weight)
     rows = x.reshape((-1, features))
     for part in _parts(len(rows), classes):
         logits = _logits(rows, linear_weight, linear_bias, part)[:, :, None]
         read_logits(
             logits,
             target,
-            None,
+            weight,
             state,
             losses,
             part.start,
@@ -142,6 +152,7 @@ def _allocate_backward(
     linear_weight: Any,
     target: Any,
     linear_bias: Any,
+    weight: Any,
     state: Any,
     total: Any,
     ignore_index: int,
@@ -156,8 +167,8 @@ def _allocate_backward(
 
 @operation(
     "linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor linear_weight, Tensor target,"
-    " Tensor? linear_bias, Tensor state, Tensor total, int ignore_index, float label_smoothing,"
-    " bool[] wanted) -> (Tensor, Tensor, Tensor)",
+    " Tensor? linear_bias, Tensor? weight, Tensor state, Tensor total, int ignore_index,"
+    " float label_smoothing, bool[] wanted) -> (Tensor, Tensor, Tensor)",
     allocate=_allocate_backward,
 )
 def _linear_cross_entropy_backward(
@@ -167,6 +178,7 @@ def _linear_cross_entropy_backward(
     linear_weight: Any,
     target: Any,
     linear_bias: Any,
+    weight: Any,
     state: Any,
     total: Any,
     ignore_index: int,
@@ -176,7 +188,7 @@ def _linear_cross_entropy_backward(
     dx, dweight, dbias = outputs
     classes, features = linear_weight.shape
     rows = x.reshape((-1, features))
-    keep = (contiguous(target), None, state, total)
+    keep = (contiguous(target), None if weight is None else contiguous(weight), state, total)
     rows_gradient = torch.zeros(
         rows.shape, dtype=getattr(torch, accumulator_name(x)), device=x.device
     )
@@ -197,14 +209,14 @@ def _linear_cross_entropy_backward(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, linear_weight, target, linear_bias, ctx.ignore_index, _, ctx.label_smoothing = inputs
+    *arrays, ctx.ignore_index, _, ctx.label_smoothing = inputs
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, linear_weight, target, linear_bias, *output[1:])
+    ctx.save_for_backward(*arrays, *output[1:])
 
 
 def _backward(ctx: Any, dloss: Any, *_: Any) -> tuple[Any, ...]:
     if dloss is None:
-        return (None,) * 7
+        return (None,) * 8
     wanted = [ctx.needs_input_grad[place] for place in (0, 1, 3)]
     gradients = _linear_cross_entropy_backward(
         dloss, *ctx.saved_tensors, ctx.ignore_index, ctx.label_smoothing, wanted
@@ -212,7 +224,7 @@ def _backward(ctx: Any, dloss: Any, *_: Any) -> tuple[Any, ...]:
     dx, dweight, dbias = (
         d if needed else None for d, needed in zip(gradients, wanted, strict=True)
     )
-    return dx, dweight, None, dbias, None, None, None
+    return dx, dweight, None, dbias, None, None, None, None
 
 
 _linear_cross_entropy.register_autograd(_backward, setup_context=_setup_context)
