@@ -36,8 +36,8 @@ demo: $(VENV:%=%/.run)  ## Run the demonstration: kernels on NumPy arrays, check
 test: $(VENV:%=%/.test)  ## Run every test that needs no GPU, slow ones included
 	$(RUN) -m pytest -n $(JOBS) -m "not gpu" $(ARGS)
 
-test-gpu: $(TORCH_VENV:%=%/.test)  ## Run the tests that need a GPU
-	$(TORCH_RUN) -m pytest -m gpu $(ARGS)
+test-gpu: $(TORCH_VENV:%=%/.test)  ## Run the tests that need a GPU; JOBS=8 of them share it
+	$(TORCH_RUN) -m pytest -n $(JOBS) -m gpu $(ARGS)
 
 test-packages: $(PACKAGES_VENV)/.run  ## Run published packages of Triton kernels, unmodified, on the CPU
 	PACKAGE_SOURCES=$(PACKAGES_VENV)/sources $(PACKAGES_VENV)/bin/python -m pytest -p no:asyncio \
@@ -93,7 +93,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 
 # Its own environment: whether torch is there must not change what the tests see.
 $(TORCH_VENV)/.test: pyproject.toml | $(TORCH_VENV)/bin/python
-	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[test]' $(TORCH)
+	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[ptxas,test]' $(TORCH)
 	@touch $@
 endif
 

@@ -42,11 +42,30 @@ def golden(request) -> Callable[[Path, Callable[[str], str]], None]:
     return check
 
 
+# Where the tests marked `gpu` are whose subject the others rely on, in their order.
+GPU_FIRST = ["tests/runtime", "tests/emulator"]
+
+
+def pytest_collection_modifyitems(items):
+    """Let tests on a GPU begin with what the rest of them relies on."""
+
+    def place(item):
+        if item.get_closest_marker("gpu") is None:
+            return len(GPU_FIRST)
+        folders = (item.nodeid.startswith(f"{folder}/") for folder in GPU_FIRST)
+        return next((number for number, is_there in enumerate(folders) if is_there), len(GPU_FIRST))
+
+    items.sort(key=place)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def kernel_cache(tmp_path_factory):
-    """Keep compiled kernels apart from those of whoever runs the tests."""
+def kernel_cache(tmp_path_factory, request):
+    """Keep compiled kernels apart from those of whoever runs the tests; workers share them."""
+    directory = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        directory = directory.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(directory / "kernels"))
         yield
 
 

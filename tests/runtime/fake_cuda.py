@@ -538,13 +538,13 @@ class FakeTorch(types.ModuleType):
 class CudaArray:
     """An array by `__cuda_array_interface__` alone, as CuPy and Numba have them."""
 
-    def __init__(self, tensor, stream=None, read_only=False, strides=None):
+    def __init__(self, tensor, stream=None, read_only=False, strides=None, skipped_bytes=0):
         self.tensor = tensor
         self.__cuda_array_interface__ = {
             "version": 3,
             "shape": tensor.numbers.shape,
             "typestr": tensor.numbers.dtype.str,
-            "data": (tensor.data_ptr(), read_only),
+            "data": (tensor.data_ptr() + skipped_bytes, read_only),
             "strides": strides,
             "stream": stream,
         }
@@ -553,8 +553,9 @@ class CudaArray:
 class DlpackArray:
     """An array by DLPack of before version 1, as JAX has them; `streams` were asked for."""
 
-    def __init__(self, tensor):
+    def __init__(self, tensor, skipped_bytes=0):
         self.tensor, self.streams = tensor, []
+        self._skipped_bytes = skipped_bytes
         self.dtype = tensor.numbers.dtype
 
     def __dlpack_device__(self):
@@ -570,7 +571,8 @@ class DlpackArray:
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._described = _DLTensor(
             self.tensor.data_ptr(), CUDA, self._number, len(shape),
-            dtype_word(self.tensor.element), ctypes.addressof(self._shape), None, 0,
+            dtype_word(self.tensor.element), ctypes.addressof(self._shape), None,
+            self._skipped_bytes,
         )  # fmt: skip
         make = ctypes.pythonapi.PyCapsule_New
         make.restype, make.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]

@@ -5,7 +5,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.runtime.fake_cuda import INVALID_VALUE
+from tests.runtime.fake_cuda import INVALID_VALUE, CudaArray, DlpackArray
 from tilewright.codegen.nvidia.tensor_map import Parameter, Product, TensorMap
 from tilewright.errors import LaunchError
 from tilewright.ir.types import DTYPES
@@ -73,6 +73,19 @@ def test_python_and_machine_code_launch_alike(matrix, fake_driver, monkeypatch):
     # Both keep what they have made.
     assert len(fake_driver.encodings) == 4
     assert fake_driver.encodings[:2] == fake_driver.encodings[2:]
+
+
+@pytest.mark.parametrize("kind", [CudaArray, DlpackArray])
+def test_descriptors_of_arrays_of_other_libraries(matrix, fake_driver, kind):
+    double, (x, described_x), (y, described_y) = make_double(), matrix(), matrix()
+    launches = []
+    for base in (x, kind(x)):
+        described_x.base = base
+        y.numbers[:] = 0
+        double[1,](3, described_x, described_y, 0, 16)
+        np.testing.assert_array_equal(y.numbers[:8, 16:32], 3 * x.numbers[:8, 16:32])
+        launches.append(fake_driver.launches[-1])
+    assert launches[0] == launches[1]
 
 
 def test_changed_descriptors_have_other_maps(matrix, fake_driver, monkeypatch):

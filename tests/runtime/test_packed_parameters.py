@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.runtime.fake_cuda import INVALID_VALUE
+from tests.runtime.fake_cuda import INVALID_VALUE, CudaArray, DlpackArray
 from tests.runtime.gpu_kernels import MANY, make_many
 from tilewright.codegen.nvidia.tensor_map import Parameter, TensorMap
 from tilewright.codegen.nvidia.toolkit import find_ptxas
@@ -176,6 +176,38 @@ def test_the_items_of_tuples_are_parameters(tensor, fake_driver, monkeypatch):
     assert [place.numbers[0] for place in places] == [7.0, 10.25]
     first, second = fake_driver.launches
     assert first == second
+
+
+@pytest.mark.parametrize("skipped_bytes", [0, 4])
+@pytest.mark.parametrize("kind", [CudaArray, DlpackArray])
+def test_arrays_of_other_libraries_are_passed_as_their_addresses(
+    tensor, fake_driver, kind, skipped_bytes
+):
+    @tw.jit
+    def mix(
+        flag: tl.int1, x_ptr, small: tl.int8, nested, scale: tl.float64, out_ptr, wide, nothing
+    ):
+        y_ptr, (step, _, also_x_ptr) = nested
+        i = tl.arange(0, 16)
+        total = tl.load(x_ptr + i) + tl.load(y_ptr + i) * step + tl.load(also_x_ptr + i)
+        tl.store(out_ptr + i, ((total + small + wide) * scale).to(tl.float32), mask=flag)
+
+    x, y, out = (tensor(np.arange(17, dtype=np.float32) + i) for i in range(3))
+    one, other = (kind(array, skipped_bytes=skipped_bytes) for array in (x, y))
+    # A tensor beside them; and one after a launch on tensors alone, which is in machine code.
+    for target in (CudaArray(out), out):
+        out.numbers[:] = 0
+        mix[1,](True, one, -3, (other, (5, 1, one)), 0.5, target, 2**40, None)
+        first = skipped_bytes // 4
+        numbers = x.numbers[first:][:16] * 2 + y.numbers[first:][:16] * 5
+        expected = (numbers - np.float32(3) + np.float32(2**40)) * np.float32(0.5)
+        np.testing.assert_array_equal(out.numbers[:16], expected)
+        x_place, y_place = (array.data_ptr() + skipped_bytes for array in (x, y))
+        assert fake_driver.launches[-1].arguments == [
+            *(struct.pack("<?", True), struct.pack("<Q", x_place), struct.pack("<b", -3)),
+            *(struct.pack("<Q", y_place), struct.pack("<i", 5), struct.pack("<Q", x_place)),
+            *(struct.pack("<d", 0.5), struct.pack("<Q", out.data_ptr()), struct.pack("<q", 2**40)),
+        ]
 
 
 def test_a_launch_with_attributes_packs_them_too(arrays, fake_driver):
