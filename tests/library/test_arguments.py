@@ -158,6 +158,13 @@ def test_arguments_come_in_the_order_of_pytorch(name):
     assert ours[: len(theirs)] == theirs[: len(ours)]
 
 
+def test_arrays_have_the_names_of_pytorch():
+    public = [(name, getattr(kernels, name)) for name in kernels.__all__]
+    public += [(name, getattr(kernels.images, name)) for name in kernels.images.__all__]
+    named = {name: in_order(function) for name, function in public if callable(function)}
+    assert [name for name, parameters in named.items() if "x" in parameters] == []
+
+
 def test_the_page_of_the_library_has_every_function():
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in kernels.__all__ if f"`{name}`" not in page and name != "images"] == []

@@ -110,20 +110,20 @@ def conv2d(
     return _convolve(input, weight, bias, _options(weight, 2, stride, padding, dilation), groups)
 
 
-def causal_conv1d(x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Any:
-    """Return the correlation of each channel with its own filter, which sees no later place.
+def causal_conv1d(input: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Any:
+    """Return the causal correlation of each channel with its own filter; differentiable.
 
-    Place t of the output is the sum of weight[:, k] * x[:, :, t - (size - 1) + k]; differentiable.
+    Place t of the output is the sum of weight[:, k] * input[:, :, t - (size - 1) + k].
 
     Args:
-        x: Array of shape (samples, channels, length), of fp16, bf16, fp32 or fp64 and any strides.
-            Sums are in fp32 (fp64).
-        weight: Filters of shape (channels, size) and the dtype of `x`.
+        input: Array of shape (samples, channels, length), of fp16, bf16, fp32 or fp64 and any
+            strides. Sums are in fp32 (fp64).
+        weight: Filters of shape (channels, size) and the dtype of `input`.
         bias: Array of shape (channels,), or None.
         activation: "silu" for an activation in the same pass, or None.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023.
 
@@ -132,22 +132,21 @@ def causal_conv1d(x: Any, weight: Any, bias: Any = None, activation: str | None 
     array([[[ 0., 10., 21., 32.]]])
     """
     one_of(("silu", "none"), activation=activation or "none")
-    array(x=x, weight=weight)
-    floating(x=x, weight=weight, bias=bias)
-    if x.ndim != 3 or weight.ndim != 2:
-        raise ValueError("`x` has to be (samples, channels, length), `weight` (channels, size)")
-    shaped((x.shape[1], weight.shape[1]), weight=weight)
-    size = [1, x.shape[2]]
-    padding = [0, weight.shape[1] - 1]
+    array(input=input, weight=weight)
+    floating(input=input, weight=weight, bias=bias)
+    if input.ndim != 3 or weight.ndim != 2:
+        raise ValueError("`input` has to be (samples, channels, length), `weight` (channels, size)")
+    channels, length = input.shape[1:]
+    shaped((channels, weight.shape[1]), weight=weight)
     y = _convolution(
-        x[:, :, None],
+        input[:, :, None],
         weight[:, None, None],
         bias,
         [1, 1],
-        padding,
+        [0, weight.shape[1] - 1],
         [1, 1],
-        x.shape[1],
-        size,
+        channels,
+        [1, length],
         activation == "silu",
     )
     return y[:, :, 0]

@@ -13,13 +13,13 @@ from tilewright.kernels.rows import accumulator, row_blocks, row_configs, row_wa
 __all__ = ["rotary_embedding"]
 
 
-def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> Any:
-    """Return `x`, pairs of its last dimension turned by the angles of each place; differentiable.
+def rotary_embedding(input: Any, cos: Any, sin: Any, interleaved: bool = False) -> Any:
+    """Return `input`, pairs of its last dimension turned by angles of each place; differentiable.
 
     The pair (a, b) becomes (a cos - b sin, b cos + a sin). Elements behind the pairs stay.
 
     Args:
-        x: Queries or keys of shape (..., places, size), of fp16, bf16, fp32 or fp64 and any
+        input: Queries or keys of shape (..., places, size), of fp16, bf16, fp32 or fp64 and any
             strides. Computed in fp32 (fp64).
         cos: The cosines of angles, of shape (places, pairs), with 2 * pairs <= size.
         sin: The sines, of the same shape. Neither gets a gradient.
@@ -27,7 +27,7 @@ def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> A
             of the 2 * pairs elements and the one at its place in the second half.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array of the shape and dtype of `input`.
 
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
 
@@ -36,7 +36,7 @@ def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> A
     >>> rotary_embedding(x, np.zeros((1, 2)), np.ones((1, 2)))
     array([[-3., -4.,  1.,  2.]])
     """
-    return _rotary(x, cos, sin, interleaved, False)
+    return _rotary(input, cos, sin, interleaved, False)
 
 
 @tw.autotune(row_configs, key=["rows", "size"], default=row_warps)
@@ -99,8 +99,8 @@ def rotary_kernel(
 
 
 def _allocate(x: Any, cos: Any, sin: Any, interleaved: bool, inverse: bool) -> Any:
-    floating(x=x, cos=cos, sin=sin)
-    same_kind(x=x, cos=cos, sin=sin)
+    floating(input=x, cos=cos, sin=sin)
+    same_kind(input=x, cos=cos, sin=sin)
     if x.ndim < 2 or cos.ndim != 2 or 2 * cos.shape[1] > x.shape[-1]:
         raise ValueError(
             f"`x` has the shape {tuple(x.shape)}, and `cos` {tuple(cos.shape)}; needed are"
@@ -111,7 +111,8 @@ def _allocate(x: Any, cos: Any, sin: Any, interleaved: bool, inverse: bool) -> A
 
 
 @operation(
-    "rotary_embedding(Tensor x, Tensor cos, Tensor sin, bool interleaved, bool inverse) -> Tensor",
+    "rotary_embedding(Tensor input, Tensor cos, Tensor sin, bool interleaved, bool inverse)"
+    " -> Tensor",
     allocate=_allocate,
 )
 def _rotary(out: Any, x: Any, cos: Any, sin: Any, interleaved: bool, inverse: bool) -> None:

@@ -98,11 +98,11 @@ def expand_semi_sparse(values: Any, places: Any) -> Any:
     return groups.reshape(rows, 2 * half)
 
 
-def semi_sparse_linear(x: Any, values: Any, places: Any, bias: Any = None) -> Any:
-    """Return x weight^T + bias, of a weight that is kept by values and places; differentiable.
+def semi_sparse_linear(input: Any, values: Any, places: Any, bias: Any = None) -> Any:
+    """Return input weight^T + bias, of a weight that is kept by values and places; differentiable.
 
     Args:
-        x: Array (..., K) of fp16, bf16, fp32 or fp64.
+        input: Array (..., K) of fp16, bf16, fp32 or fp64.
         values: Array (N, K / 2) of that dtype: see `compress_semi_sparse`.
         places: Array (N, K / 8) of uint8.
         bias: Array (N), or None.
@@ -115,16 +115,16 @@ def semi_sparse_linear(x: Any, values: Any, places: Any, bias: Any = None) -> An
     >>> semi_sparse_linear(np.arange(8, dtype=np.float32)[None], values, places)
     array([[0., 1., 2., 3., 4., 5., 6., 7.]], dtype=float32)
     """
-    array(x=x)
-    floating(x=x, bias=bias)
+    array(input=input)
+    floating(input=input, bias=bias)
     _check(values, places)
-    same_kind(x=x, values=values, places=places, bias=bias)
-    same_dtype(x=x, values=values, bias=bias)
-    ranked(1, None, x=x)
-    rows, half = values.shape
-    shaped((*x.shape[:-1], 2 * half), x=x)
+    same_kind(input=input, values=values, places=places, bias=bias)
+    same_dtype(input=input, values=values, bias=bias)
+    ranked(1, None, input=input)
+    (rows, half), batch = values.shape, tuple(input.shape[:-1])
+    shaped((*batch, 2 * half), input=input)
     shaped((rows,), bias=bias)
-    y = _linear(x.reshape(-1, 2 * half), values, places).reshape(*x.shape[:-1], rows)
+    y = _linear(input.reshape(-1, 2 * half), values, places).reshape(*batch, rows)
     return y if bias is None else y + bias
 
 

@@ -165,11 +165,11 @@ def _block_scaled(
     )
 
 
-def quantize_rows(x: Any, dtype: str = "float8_e4m3fn", group: int | None = None) -> Any:
-    """Return `x` in 8 bits and its scales, one for each row, or for each group along it.
+def quantize_rows(input: Any, dtype: str = "float8_e4m3fn", group: int | None = None) -> Any:
+    """Return `input` in 8 bits and its scales, one for each row, or for each group along it.
 
     Args:
-        x: (M, K) of fp16, bf16 or fp32; for the columns of a right operand pass its transpose.
+        input: (M, K) of fp16, bf16 or fp32; for the columns of a right operand pass its transpose.
         dtype: "float8_e4m3fn", "float8_e5m2" or "int8".
         group: How many numbers share a scale, a power of two that divides K; by default K.
 
@@ -182,15 +182,16 @@ def quantize_rows(x: Any, dtype: str = "float8_e4m3fn", group: int | None = None
     >>> q, scales.round(4)
     (array([[  64, -127]], dtype=int8), array([[0.0157]], dtype=float32))
     """
-    array(x=x)
-    floating(x=x)
-    ranked(2, 2, x=x)
+    array(input=input)
+    floating(input=input)
+    ranked(2, 2, input=input)
     if dtype not in _LARGEST:
         raise ValueError(f"`dtype` is {dtype!r}; one of {', '.join(_LARGEST)} is needed")
-    width = x.shape[1] if group is None else group
-    if group is not None and (x.shape[1] % group or group & (group - 1)):
-        raise ValueError(f"`group` is {group}; a power of two that divides {x.shape[1]} is needed")
-    return _quantize(x, dtype, max(width, 1))
+    columns = input.shape[1]
+    width = columns if group is None else group
+    if group is not None and (columns % group or group & (group - 1)):
+        raise ValueError(f"`group` is {group}; a power of two that divides {columns} is needed")
+    return _quantize(input, dtype, max(width, 1))
 
 
 @tw.jit
