@@ -165,6 +165,24 @@ def test_arrays_have_the_names_of_pytorch():
     assert [name for name, parameters in named.items() if "x" in parameters] == []
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (module, name)
+        for module in (kernels, kernels.images)
+        for name in module.__all__
+        if inspect.isfunction(getattr(module, name))
+    ],
+)
+def test_functions_are_documented(module, name):
+    function = getattr(module, name)
+    text, parameters = inspect.getdoc(function), inspect.signature(function).parameters
+    assert [x for x in parameters if f"\n    {x}: " not in text] == []
+    assert "\nReturns:\n" in text
+    assert "\n>>> " in text
+    assert text.partition("\n")[0].endswith(".")
+
+
 def test_the_page_of_the_library_has_every_function():
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in kernels.__all__ if f"`{name}`" not in page and name != "images"] == []

@@ -81,7 +81,14 @@ def compress_semi_sparse(weight: Any) -> tuple[Any, Any]:
 
 
 def expand_semi_sparse(values: Any, places: Any) -> Any:
-    """Return the matrix (N, K) that `compress_semi_sparse` has made values and places of.
+    """Return the matrix that `compress_semi_sparse` has made values and places of; differentiable.
+
+    Args:
+        values: Array (N, K / 2) of fp16, bf16, fp32 or fp64.
+        places: Array (N, K / 8) of uint8.
+
+    Returns:
+        Array (N, K) of the dtype of `values`, 0 where there is no value.
 
     >>> import numpy as np
     >>> expand_semi_sparse(np.array([[3.0, 4, 5, 6]]), np.array([[205]], np.uint8))

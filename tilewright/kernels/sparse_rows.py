@@ -63,13 +63,16 @@ def sddmm(crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Any:
 
 
 def coo_to_csr(row_indices: Any, col_indices: Any, values: Any, rows: int) -> tuple[Any, Any, Any]:
-    """Return (crow_indices, col_indices, values) of elements in any order; differentiable.
+    """Return a sparse matrix by rows of elements in any order; differentiable.
 
     Args:
         row_indices: The rows of elements, integers (E).
         col_indices: Their columns, integers (E).
         values: The elements (E). Several at one place stay several: products add them.
         rows: How many rows there are.
+
+    Returns:
+        Where rows begin (rows + 1), and the columns (E) and elements (E) in the order of rows.
 
     >>> import numpy as np
     >>> coo_to_csr(np.array([1, 0]), np.array([0, 1]), np.array([3.0, 2.0]), 2)
