@@ -89,6 +89,24 @@ def test_channels_that_are_last(device):
     )
 
 
+@pytest.mark.parametrize("filters", [6, 12])
+@pytest.mark.parametrize("part", [slice(0, 6), slice(1, 7)])
+def test_channels_that_are_last_with_a_filter_for_each(device, filters, part):
+    images = tensor((2, 8, 5, 7), device=device, requires_grad=False)
+    x = images.to(memory_format=torch.channels_last)[:, part].requires_grad_()
+    weight, bias = tensor((filters, 1, 3, 2), device=device), tensor((filters,), device=device)
+    options = {"stride": (1, 2), "padding": 1, "groups": 6}
+    y = kernels.conv2d(x, weight, bias, **options)
+    expected = F.conv2d(x, weight, bias, **options)
+    torch.testing.assert_close(y, expected)
+    assert y.stride() == expected.stride()
+    upstream = torch.randn(y.shape, device=device)
+    given = torch.autograd.grad(y, (x, weight, bias), upstream)
+    wanted = torch.autograd.grad(expected, (x, weight, bias), upstream)
+    torch.testing.assert_close(given, wanted, atol=1e-4, rtol=1e-4)
+    assert given[0].stride() == wanted[0].stride()
+
+
 def test_sums_in_parts(device):
     x, weight = tensor((1, 2, 70, 70), device=device), tensor((3, 2, 2, 2), device=device)
     agrees(kernels.conv2d, F.conv2d, x, weight, factor=8)
@@ -117,6 +135,12 @@ def test_contracts_with_pytorch(device):
     x, weight = tensor((2, 4, 3, 5), device=device), tensor((6, 2, 3, 3), device=device)
     numbers = [1, 1], [1, 1], [1, 1], 2, [3, 5], False
     holds_contracts(torch.ops.tilewright.convolution.default, x, weight, None, *numbers)
+    last, own = (
+        x.detach().to(memory_format=torch.channels_last),
+        tensor((4, 1, 3, 3), device=device),
+    )
+    numbers = [1, 1], [1, 1], [1, 1], 4, [3, 5], False
+    holds_contracts(torch.ops.tilewright.convolution.default, last, own, None, *numbers)
 
 
 def test_autocast_computes_in_16_bits(device):
@@ -143,6 +167,12 @@ def test_on_an_emulated_gpu():
             lambda x, w: F.conv1d(F.pad(x[:, :, 0], (2, 0)), w[:, None], groups=16),
             x,
             causal,
+        )
+        last = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+        agrees(
+            lambda x, w: kernels.conv2d(x, w, groups=16),
+            lambda x, w: F.conv2d(x, w, groups=16),
+            *(last, tensor((16, 1, 2, 2), "float16")),
         )
 
 

@@ -88,6 +88,49 @@ def test_indices(device):
         torch.testing.assert_close(actual, expected)
 
 
+POOLS = [
+    lambda module, x: module.max_pool2d(x, 3, 2, 1),
+    lambda module, x: module.max_pool2d(x, 2, dilation=2),
+    lambda module, x: module.avg_pool2d(x, 2, 3, 1, count_include_pad=False),
+    lambda module, x: module.adaptive_avg_pool2d(x, (2, 5)),
+    lambda module, x: module.adaptive_max_pool2d(x, 3),
+]
+
+
+def channels_last(device, which):
+    images = tensor((2, 8, 9, 7), device=device, requires_grad=False)
+    images = images.to(memory_format=torch.channels_last)
+    parts = {"all": images, "channels": images[:, 2:7], "places": images[:, :, 1:, 2:]}
+    return parts[which].requires_grad_()
+
+
+@pytest.mark.parametrize("which", ["all", "channels", "places"])
+@pytest.mark.parametrize("number", range(len(POOLS)))
+def test_channels_that_are_last(device, number, which):
+    pool, x = POOLS[number], channels_last(device, which)
+    y, expected = pool(kernels, x), pool(F, x)
+    torch.testing.assert_close(y, expected)
+    assert y.stride() == expected.stride()
+    for upstream in (torch.randn_like(y), torch.randn(y.shape, device=device)):
+        (dx,) = torch.autograd.grad(y, x, upstream, retain_graph=True)
+        (wanted,) = torch.autograd.grad(expected, x, upstream, retain_graph=True)
+        torch.testing.assert_close(dx, wanted)
+        assert dx.stride() == wanted.stride()
+
+
+def test_contracts_for_channels_that_are_last(device):
+    x = channels_last(device, "all")
+    index = kernels.max_pool2d(x, 2, return_indices=True)[1]
+    expected = F.max_pool2d(x, 2, return_indices=True)[1]
+    assert index.equal(expected)
+    assert index.stride() == expected.stride()
+    compiles(lambda x: kernels.max_pool2d(x, 2), x)
+    operator = torch.ops.tilewright.pool.default
+    holds_contracts(operator, x, [4, 3], *([2, 2], [2, 2], [0, 0], [1, 1]), False, True, False, 0)
+    nothing = x[:0]
+    assert kernels.max_pool2d(nothing, 2).shape == (0, 8, 4, 3)
+
+
 def test_nan_is_the_largest(device):
     x = torch.tensor([[1.0, float("nan"), 3.0, 4.0]], device=device)
     torch.testing.assert_close(kernels.max_pool1d(x, 2), F.max_pool1d(x, 2), equal_nan=True)
@@ -111,6 +154,12 @@ def test_on_an_emulated_gpu():
     with tw.emulate("sm_90a", races=True):
         agrees(lambda x: kernels.max_pool2d(x, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1), x)
         agrees(lambda x: kernels.avg_pool1d(x, 2), lambda x: F.avg_pool1d(x, 2), x)
+
+
+def test_channels_that_are_last_on_an_emulated_gpu():
+    x = channels_last("cpu", "channels")
+    with tw.emulate("sm_90a", races=True):
+        agrees(lambda x: kernels.max_pool2d(x, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1), x)
 
 
 def test_arguments_that_cannot_be():

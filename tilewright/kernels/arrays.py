@@ -23,13 +23,15 @@ __all__ = [
     "dtype_name",
     "dtype_named",
     "empty",
+    "empty_images",
     "empty_in_layout_of",
-    "empty_in_order_of",
     "empty_like",
     "expanded",
     "folded",
     "for_descriptors",
+    "in_order",
     "is_array",
+    "is_channels_last",
     "is_contiguous",
     "is_tensor",
     "itemsize",
@@ -86,13 +88,35 @@ def empty_in_layout_of(x: Any) -> Any:
     return (torch if is_tensor(x) else np).empty_like(x)
 
 
-def empty_in_order_of(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return a new array, with channels last in memory where those of the images `x` are."""
-    if is_tensor(x) and not x.is_contiguous():
-        last = torch.channels_last
-        if x.is_contiguous(memory_format=last):
-            return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=last)
-    return empty(shape, x)
+def is_channels_last(x: Any) -> bool:
+    """Whether `x` is a tensor of images whose channels are neighbours, before columns and rows."""
+    if not is_tensor(x) or x.ndim != 4:
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        size, step = x.shape[dim], x.stride(dim)
+        if size == 0 or step < least:
+            return False
+        # Of a single row of single channels either order is true: it is the usual one.
+        if dim == 0 and least == x.stride(1):
+            return False
+        least = step * size if size > 1 else step
+    return bool(x.stride(1) > 0)
+
+
+def empty_images(
+    shape: tuple[int, ...], like: Any, dtype: str | None = None, *, channels_last: bool
+) -> Any:
+    """Return what `empty` does, with channels last in memory if asked for."""
+    if not channels_last:
+        return empty(shape, like, dtype)
+    element = like.dtype if dtype is None else dtype_named(dtype, like)
+    return torch.empty(shape, dtype=element, device=like.device, memory_format=torch.channels_last)
+
+
+def in_order(x: Any, channels_last: bool) -> Any:
+    """Return `x`, or a copy of it that has no gaps, with channels last or in row-major order."""
+    return x.contiguous(memory_format=torch.channels_last) if channels_last else contiguous(x)
 
 
 def strides(x: Any) -> tuple[int, ...]:

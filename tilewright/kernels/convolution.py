@@ -8,7 +8,8 @@ from tilewright.kernels.activations import activation_gradient
 from tilewright.kernels.arrays import (
     contiguous,
     empty,
-    empty_in_order_of,
+    empty_images,
+    is_channels_last,
     is_tensor,
     itemsize,
     on_cpu,
@@ -208,7 +209,7 @@ def _allocate(
             f" `groups` is {groups}: they do not fit"
         )
     shape = (x.shape[0], weight.shape[0], *size)
-    return empty(shape, x) if _is_depthwise(weight, groups) else empty_in_order_of(x, shape)
+    return empty_images(shape, x, channels_last=is_channels_last(x))
 
 
 def _is_depthwise(weight: Any, groups: int) -> bool:
@@ -344,6 +345,7 @@ def _depthwise(
         *y.shape[2:],
         *strides(x),
         *geometry,
+        CHANNELS_LAST=is_channels_last(y),
         INVERSE=inverse,
         SILU=silu,
         BLOCK=block,
@@ -363,10 +365,9 @@ def _allocate_backward(
     groups: int,
     wanted: list[bool],
 ) -> Any:
-    is_plain = _is_depthwise(weight, groups)
-    dx = empty(tuple(x.shape), x) if is_plain else empty_in_order_of(x, tuple(x.shape))
+    dx_shape = tuple(x.shape) if wanted[0] else (0,)
     return (
-        dx if wanted[0] else empty((0,), x),
+        empty_images(dx_shape, x, channels_last=wanted[0] and is_channels_last(x)),
         empty(tuple(weight.shape) if wanted[1] else (0,), weight),
         empty((weight.shape[0],) if wanted[2] else (0,), weight),
     )

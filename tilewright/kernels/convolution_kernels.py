@@ -10,6 +10,7 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import on_cpu
+from tilewright.kernels.pooling_kernels import image_coordinates
 from tilewright.kernels.rows import MULTIPROCESSORS, accumulator
 
 __all__ = [
@@ -269,6 +270,7 @@ def depthwise_kernel(
     padding_w,
     dilation_h,
     dilation_w,
+    CHANNELS_LAST: tl.constexpr,
     INVERSE: tl.constexpr,
     SILU: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -277,11 +279,9 @@ def depthwise_kernel(
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_output = at < outputs
-    column = (at % out_width).to(tl.int32)
-    row = (at // out_width % out_height).to(tl.int32)
-    plane = at // (out_width * out_height)
-    channel = (plane % channels).to(tl.int32)
-    sample = plane // channels
+    sample, channel, row, column = image_coordinates(
+        at, channels, out_height, out_width, CHANNELS_LAST
+    )
     acc = tl.zeros((BLOCK,), DTYPE)
     for step in range((multiple if INVERSE else 1) * taps):
         tap = step % taps

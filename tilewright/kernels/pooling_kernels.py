@@ -9,7 +9,21 @@ import tilewright.language as tl
 from tilewright.kernels.elementwise import is_nan
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["pool_backward_kernel", "pool_kernel"]
+__all__ = ["image_coordinates", "pool_backward_kernel", "pool_kernel"]
+
+
+@tw.jit
+def image_coordinates(at, channels, height, width, CHANNELS_LAST: tl.constexpr):
+    """Return the sample, channel, row and column of elements, by their numbers in memory."""
+    if CHANNELS_LAST:
+        place = at // channels
+        sample, channel = place // (width * height), at % channels
+    else:
+        place = at
+        plane = at // (width * height)
+        sample, channel = plane // channels, plane % channels
+    row, column = place // width % height, place % width
+    return sample, channel.to(tl.int32), row.to(tl.int32), column.to(tl.int32)
 
 
 @tw.jit
@@ -38,11 +52,13 @@ def pool_kernel(
     y_ptr,
     index_ptr,
     outputs,
+    channels,
     height,
     width,
     out_height,
     out_width,
-    x_plane_stride,
+    x_sample_stride,
+    x_channel_stride,
     x_row_stride,
     x_stride,
     kernel_h,
@@ -54,6 +70,7 @@ def pool_kernel(
     dilation_h,
     dilation_w,
     divisor,
+    CHANNELS_LAST: tl.constexpr,
     INCLUDE_PAD: tl.constexpr,
     ADAPTIVE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -62,9 +79,10 @@ def pool_kernel(
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_output = at < outputs
-    column = (at % out_width).to(tl.int32)
-    row = (at // out_width % out_height).to(tl.int32)
-    plane = at // (out_width * out_height)
+    sample, channel, row, column = image_coordinates(
+        at, channels, out_height, out_width, CHANNELS_LAST
+    )
+    corner = sample * x_sample_stride + channel.to(tl.int64) * x_channel_stride
     extent_h, extent_w = (kernel_h - 1) * dilation_h + 1, (kernel_w - 1) * dilation_w + 1
     h_start, h_end = window(row, height, out_height, extent_h, stride_h, padding_h, ADAPTIVE)
     w_start, w_end = window(column, width, out_width, extent_w, stride_w, padding_w, ADAPTIVE)
@@ -78,7 +96,7 @@ def pool_kernel(
         w = w_start + tap % kernel_w * dilation_w
         mask = is_output & (h >= 0) & (h < tl.minimum(h_end, height))
         mask = mask & (w >= 0) & (w < tl.minimum(w_end, width))
-        offset = plane * x_plane_stride + h.to(tl.int64) * x_row_stride + w * x_stride
+        offset = corner + h.to(tl.int64) * x_row_stride + w * x_stride
         if index_ptr is not None:
             x = tl.load(x_ptr + offset, mask, -float("inf")).to(DTYPE)
             is_larger = (x > result) | is_nan(x)
@@ -112,6 +130,7 @@ def pool_backward_kernel(
     index_ptr,
     dx_ptr,
     inputs,
+    channels,
     height,
     width,
     out_height,
@@ -127,6 +146,7 @@ def pool_backward_kernel(
     dilation_h,
     dilation_w,
     divisor,
+    CHANNELS_LAST: tl.constexpr,
     INCLUDE_PAD: tl.constexpr,
     ADAPTIVE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -135,9 +155,11 @@ def pool_backward_kernel(
     DTYPE: tl.constexpr = accumulator(dy_ptr.dtype.element_ty)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_input = at < inputs
-    w = (at % width).to(tl.int32)
-    h = (at // width % height).to(tl.int32)
-    plane = at // (width * height)
+    sample, channel, h, w = image_coordinates(at, channels, height, width, CHANNELS_LAST)
+    if CHANNELS_LAST:
+        corner, step = sample * (out_height * out_width * channels) + channel, channels
+    else:
+        corner, step = (sample * channels + channel) * (out_height * out_width), 1
     dx = tl.zeros((BLOCK,), DTYPE)
     for tap in range(taps_h * taps_w):
         row, is_row = asked_window(
@@ -147,7 +169,7 @@ def pool_backward_kernel(
             w, tap % taps_w, width, out_width, stride_w, padding_w, dilation_w, ADAPTIVE
         )
         mask = is_input & is_row & is_column
-        out = (plane * out_height + row) * out_width + column
+        out = corner + (row * out_width + column).to(tl.int64) * step
         dy = tl.load(dy_ptr + out, mask, 0.0).to(DTYPE)
         if index_ptr is not None:
             dx += tl.where(tl.load(index_ptr + out, mask, -1) == h * width + w, dy, 0.0)

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilewright as tw
-from tilewright.kernels.arrays import contiguous, empty, on_cpu, strides
+from tilewright.kernels.arrays import (
+    empty,
+    empty_images,
+    in_order,
+    is_channels_last,
+    on_cpu,
+    strides,
+)
 from tilewright.kernels.checks import array, floating, numbers
 from tilewright.kernels.operation import operation
 from tilewright.kernels.pooling_kernels import pool_backward_kernel, pool_kernel
@@ -108,7 +115,11 @@ def _allocate(
 ) -> Any:
     floating(input=x)
     shape = (*x.shape[:-2], *out_size)
-    return empty(shape, x), empty(shape if is_max else (0,), x, "int32")
+    channels_last = is_channels_last(x)
+    y = empty_images(shape, x, channels_last=channels_last)
+    if not is_max:
+        return y, empty((0,), x, "int32")
+    return y, empty_images(shape, x, "int32", channels_last=channels_last)
 
 
 _NUMBERS = (
@@ -135,21 +146,25 @@ def _pool(
     outputs = math.prod(y.shape)
     if outputs == 0:
         return
-    planes = x.reshape((math.prod(x.shape[:-2]), *x.shape[-2:]))
+    channels_last = is_channels_last(x)
+    images = x
+    if not channels_last:  # planes, each by itself
+        images = x.reshape((math.prod(x.shape[:-2]), 1, *x.shape[-2:]))
     block = _block(x)
     pool_kernel[(tw.cdiv(outputs, block),)](
-        planes,
+        images,
         y,
         index if is_max else None,
         outputs,
-        *planes.shape[1:],
+        *images.shape[1:],
         *out_size,
-        *strides(planes),
+        *strides(images),
         *kernel,
         *stride,
         *padding,
         *dilation,
         divisor,
+        CHANNELS_LAST=channels_last,
         INCLUDE_PAD=include_pad,
         ADAPTIVE=is_adaptive,
         BLOCK=block,
@@ -160,12 +175,13 @@ def _block(x: Any) -> int:
     return 1024 if on_cpu(x) else 512
 
 
-def _allocate_backward(dy: Any, index: Any, size: list[int], *_: Any) -> Any:
-    return empty((*dy.shape[:-2], *size), dy)
+def _allocate_backward(dy: Any, index: Any, size: list[int], channels_last: bool, *_: Any) -> Any:
+    return empty_images((*dy.shape[:-2], *size), dy, channels_last=channels_last)
 
 
 @operation(
-    f"pool_backward(Tensor dy, Tensor index, SymInt[] size, {_NUMBERS}) -> Tensor",
+    f"pool_backward(Tensor dy, Tensor index, SymInt[] size, bool channels_last, {_NUMBERS})"
+    " -> Tensor",
     allocate=_allocate_backward,
 )
 def _pool_backward(
@@ -173,6 +189,7 @@ def _pool_backward(
     dy: Any,
     index: Any,
     size: list[int],
+    channels_last: bool,
     out_size: list[int],
     kernel: list[int],
     stride: list[int],
@@ -191,10 +208,11 @@ def _pool_backward(
         taps = [out // have + 2 for out, have in zip(out_size, size, strict=True)]
     block = _block(dx)
     pool_backward_kernel[(tw.cdiv(inputs, block),)](
-        contiguous(dy),
-        index if is_max else None,
+        in_order(dy, channels_last),
+        in_order(index, channels_last) if is_max else None,
         dx,
         inputs,
+        dx.shape[1] if channels_last else 1,
         *size,
         *out_size,
         *taps,
@@ -203,6 +221,7 @@ def _pool_backward(
         *padding,
         *dilation,
         divisor,
+        CHANNELS_LAST=channels_last,
         INCLUDE_PAD=include_pad,
         ADAPTIVE=is_adaptive,
         BLOCK=block,
@@ -211,14 +230,16 @@ def _pool_backward(
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, *ctx.numbers = inputs
-    ctx.size = list(x.shape[-2:])
+    ctx.size, ctx.channels_last = list(x.shape[-2:]), is_channels_last(x)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(output[1])
 
 
 def _backward(ctx: Any, dy: Any, _: Any) -> tuple[Any, ...]:
     (index,) = ctx.saved_tensors
-    dx = None if dy is None else _pool_backward(dy, index, ctx.size, *ctx.numbers)
+    dx = (
+        None if dy is None else _pool_backward(dy, index, ctx.size, ctx.channels_last, *ctx.numbers)
+    )
     return dx, *(None for _ in ctx.numbers)
 
 
