@@ -74,6 +74,19 @@ def test_layouts_and_devices_agree():
         torch.testing.assert_close(kernels.dropout(x, 0.5, seed=9), expected)
 
 
+def test_results_have_the_layout_of_the_input(device):
+    images = torch.ones(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last)
+    turned = torch.ones(4, 2, 3, device=device).permute(2, 0, 1)
+    for given_layout in (images, turned, images[:, :2], images[..., 1:]):
+        x = given_layout.detach().requires_grad_()
+        y = kernels.dropout(x, 0.5, seed=3)
+        assert y.stride() == torch.empty_like(x).stride()
+        torch.testing.assert_close(y, kernels.dropout(x.contiguous(), 0.5, seed=3))
+        # The gradient is 0 where the result is, also if that of the result has another layout.
+        (dx,) = torch.autograd.grad(y, x, torch.ones(y.shape, device=device))
+        torch.testing.assert_close(dx, y.detach())
+
+
 def test_arguments_that_cannot_be():
     with pytest.raises(ValueError, match="`p` is 2; it has to be from 0 to 1"):
         kernels.dropout(torch.zeros(2), 2)

@@ -7,7 +7,14 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, empty_like, is_tensor, torch
+from tilewright.kernels.arrays import (
+    contiguous,
+    empty_in_layout_of,
+    empty_like,
+    is_contiguous,
+    is_tensor,
+    torch,
+)
 from tilewright.kernels.checks import floating, share
 from tilewright.kernels.elementwise import element_block, element_configs
 from tilewright.kernels.operation import operation
@@ -30,7 +37,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: Any = No
             one, of PyTorch's generator for that device or NumPy's.
 
     Returns:
-        An array of the shape and dtype of `input`.
+        An array of the shape, dtype and layout of `input`.
 
     Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011 (Philox).
 
@@ -74,7 +81,7 @@ def dropout_kernel(
 
 def _allocate(x: Any, seed: Any, p: float) -> Any:
     floating(input=x)
-    return empty_like(x)
+    return empty_in_layout_of(x)
 
 
 @operation("dropout(Tensor input, Tensor seed, float p) -> Tensor", allocate=_allocate)
@@ -88,7 +95,12 @@ def _dropout(out: Any, x: Any, seed: Any, p: float) -> None:
     def grid(meta: dict[str, Any]) -> tuple[int]:
         return (tw.cdiv(columns, meta["BLOCK"]),)
 
-    dropout_kernel[grid](contiguous(x), seed, out, columns, p, high, scale - high)
+    # Elements are numbered in row-major order, whatever the layout: else a gradient of another
+    # layout than the input's would have zeros at other elements.
+    lined = out if is_contiguous(out) else empty_like(x)
+    dropout_kernel[grid](contiguous(x), seed, lined, columns, p, high, scale - high)
+    if lined is not out:
+        out[...] = lined
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
