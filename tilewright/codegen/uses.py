@@ -67,12 +67,15 @@ class Uses:
         self.position: dict[Op, int] = {}
         self.parent: dict[Block, Op] = {}
         self.stored: set[Value] = set()
+        self.masks: set[Value] = set()  # of loads and stores
         self._visit(function.body)
 
     def _visit(self, block: Block) -> None:
         for position, op in enumerate(block.ops):
             self.block_of[op] = block
             self.position[op] = position
+            if isinstance(op, ops.Load | ops.Store) and op.mask is not None:
+                self.masks.add(op.mask)
             for operand in op.operands:
                 self.users[operand].append(op)
             for region in op.regions:
@@ -144,10 +147,22 @@ class Uses:
             inner = same_index and not isinstance(op, _REINDEXING)
             waiting += [(operand, inner) for operand in op.operands]
 
-    def cost(self, value: Value, *, load: int = UNAFFORDABLE) -> int:
+    def pulled(self, roots: tuple[Value, ...]) -> Iterator[Op]:
+        """Yield the ops of all virtual tiles that computing `roots` asks for elements of."""
+        seen, waiting = set(roots), list(roots)
+        while waiting:
+            op = defining_op(current := waiting.pop())
+            if op is None or not self.is_virtual(current):
+                continue
+            yield op
+            fresh = [v for v in op.operands if v not in seen]
+            seen.update(fresh)
+            waiting += fresh
+
+    def cost(self, value: Value, *, load: int = UNAFFORDABLE, addresses: bool = True) -> int:
         """Return roughly how many instructions an element of a virtual tile takes.
 
-        `load` is the price of loading consecutive elements again.
+        `load` is the price of loading consecutive elements again, beside that of their `addresses`.
         """
         total, seen, waiting = 0, {value}, [value]
         while waiting:
@@ -159,15 +174,26 @@ class Uses:
             if isinstance(op, ops.Load):
                 own = load if self._is_consecutive(op) else UNAFFORDABLE
             total += own
-            fresh = [v for v in op.operands if v not in seen]
+            operands = op.operands if addresses else self.elements_needed(op)
+            fresh = [v for v in operands if v not in seen]
             seen.update(fresh)
             waiting += fresh
         return total
 
     def _is_consecutive(self, load: ops.Load) -> bool:
-        return not load.volatile and any(
-            self.facts.contiguity(load.pointer, axis) > 1 for axis in range(load.type.rank)
-        )
+        return not load.volatile and self._has_runs(load.pointer)
+
+    def _has_runs(self, pointer: Value) -> bool:
+        return any(self.facts.contiguity(pointer, axis) > 1 for axis in range(len(pointer.shape)))
+
+    def elements_needed(self, op: Op) -> tuple[Value, ...]:
+        """Return the operands that an element of the op needs an element of.
+
+        That is all of them, but the addresses of memory in runs: one is enough for many elements.
+        """
+        if isinstance(op, ops.Load | ops.Store) and self._has_runs(op.pointer):
+            return op.operands[1:]
+        return op.operands
 
     def has_distinct_lanes(self, pointer: Value) -> bool:
         """Whether no two elements of a tile of addresses are equal.
@@ -196,7 +222,7 @@ class Uses:
 
     def is_worth_sharing(self, value: Value) -> bool:
         """Whether to keep the tile in memory rather than compute it in two nests of a block."""
-        return self.cost(value, load=1) > CHEAP
+        return self.cost(value, load=1, addresses=False) > CHEAP
 
     def costly_parts(self, value: Value) -> list[Value]:
         """Return smaller tiles that `value` is spread out from and that are worth keeping.

@@ -261,6 +261,7 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
         groups,
         EPS=eps,
         **planes.tile,
+        **planes.lanes,
     )
 
 
@@ -341,6 +342,7 @@ def _differentiate_groups(
         planes.in_group,
         planes.groups,
         **planes.tile,
+        **planes.lanes,
     )
 
 

@@ -58,6 +58,11 @@ class Planes:
         """The parameters of a kernel that say how large its tiles are."""
         return {"ROWS": self.rows, "BLOCK": self.block}
 
+    @property
+    def lanes(self) -> dict[str, int]:
+        """The parameter that says how many sums of a row are kept."""
+        return {"LANES": 1 if on_cpu(self.arrays[0]) else self.block}
+
     def numbers(self, copies: int) -> list[Any]:
         """Return room for so many numbers of each part of a plane."""
         samples, channels, _ = self.shape
@@ -74,7 +79,7 @@ class Planes:
         parts = tw.cdiv(inside, self.block) if blocks else self.parts
         grid = (samples * parts, tw.cdiv(channels, self.rows))
         sizes = (channels, inside, parts, *(() if blocks else (self.span,)))
-        kernel[grid](*others, *sizes, **self.tile)
+        kernel[grid](*others, *sizes, **self.tile, **({} if blocks else self.lanes))
 
     def join(self) -> tuple[tuple[int, int], int, dict[str, int]]:
         """Return the grid of groups, how many rows of numbers each has, and a program's tile."""

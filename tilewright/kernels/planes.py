@@ -72,6 +72,17 @@ def channel_parameter(pointer, channel, is_channel, other, DTYPE: tl.constexpr):
 
 
 @tw.jit
+def kept_sums(x, LANES: tl.constexpr):
+    """Return the sums of rows that are added up over the tiles: `LANES` of each row, one or all.
+
+    One is best where registers hold the sums of a row in the making, and a tile lives in memory.
+    """
+    if LANES == x.shape[1]:
+        return x
+    return tl.sum(x, axis=1)[:, None]
+
+
+@tw.jit
 def group_of(sample, channel, grouping):
     """Return the numbers of channels' groups.
 
@@ -93,6 +104,7 @@ def plane_statistics_kernel(
     span,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """The mean of parts of planes, and the sum of squares of the distances from it."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
@@ -104,14 +116,14 @@ def plane_statistics_kernel(
     x = loaded(x_ptr, x_strides, sample, channel, start, mask, DTYPE)
     # The mean of the first elements is near enough to that of all for distances from it.
     origin = tl.sum(x, axis=1) / tl.minimum(end - start, BLOCK)
-    sums = tl.where(mask, x - origin[:, None], 0.0)
-    squares = sums * sums
+    distance = tl.where(mask, x - origin[:, None], 0.0)
+    sums, squares = kept_sums(distance, LANES), kept_sums(distance * distance, LANES)
     for first in range(start + BLOCK, end, BLOCK):
         mask = tile_mask(channel, channels, first, end, BLOCK)
         x = loaded(x_ptr, x_strides, sample, channel, first, mask, DTYPE)
         distance = tl.where(mask, x - origin[:, None], 0.0)
-        sums += distance
-        squares += distance * distance
+        sums += kept_sums(distance, LANES)
+        squares += kept_sums(distance * distance, LANES)
     step = tl.sum(sums, axis=1) / (end - start)
     mean = origin + step
     squares = tl.sum(squares, axis=1) - step * step * (end - start)
@@ -215,6 +227,7 @@ def group_norm_kernel(
     EPS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """The norm of a group, which is read twice."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
@@ -224,8 +237,8 @@ def group_norm_kernel(
     x = loaded(x_ptr, strides[0], sample, first_channel + tl.arange(0, ROWS), 0, mask, DTYPE)
     origin = tl.sum(tl.sum(x, axis=1), axis=0)
     origin /= tl.minimum(inside, BLOCK) * tl.minimum(in_group, ROWS)
-    sums = tl.where(mask, x - origin, 0.0)
-    squares = sums * sums
+    distance = tl.where(mask, x - origin, 0.0)
+    sums, squares = kept_sums(distance, LANES), kept_sums(distance * distance, LANES)
     blocks = tl.cdiv(inside, BLOCK)
     steps = tl.cdiv(in_group, ROWS) * blocks
     for step in range(1, steps):
@@ -234,8 +247,8 @@ def group_norm_kernel(
         mask = tile_mask(channel, end_channel, first, inside, BLOCK)
         x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
         distance = tl.where(mask, x - origin, 0.0)
-        sums += distance
-        squares += distance * distance
+        sums += kept_sums(distance, LANES)
+        squares += kept_sums(distance * distance, LANES)
     moved = tl.sum(tl.sum(sums, axis=1), axis=0) / (inside * in_group)
     mean = origin + moved
     variance = tl.sum(tl.sum(squares, axis=1), axis=0) / (inside * in_group) - moved * moved
@@ -272,6 +285,7 @@ def plane_products_kernel(
     span,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """The sums of dy and of dy * (x - mean) * rstd of parts of planes."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
@@ -281,16 +295,16 @@ def plane_products_kernel(
     group = group_of(sample, channel, grouping)
     mean = tl.load(mean_ptr + group, is_channel, 0.0).to(DTYPE)[:, None]
     rstd = tl.load(rstd_ptr + group, is_channel, 0.0).to(DTYPE)
-    sums = tl.zeros((ROWS, BLOCK), DTYPE)
-    products = tl.zeros((ROWS, BLOCK), DTYPE)
+    sums = tl.zeros((ROWS, LANES), DTYPE)
+    products = tl.zeros((ROWS, LANES), DTYPE)
     start = part * span
     end = tl.minimum(start + span, inside)
     for first in range(start, end, BLOCK):
         mask = tile_mask(channel, channels, first, end, BLOCK)
         x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
         dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
-        sums += dy
-        products += dy * (x - mean)
+        sums += kept_sums(dy, LANES)
+        products += kept_sums(dy * (x - mean), LANES)
     at = tl.program_id(0).to(tl.int64) * channels + channel
     tl.store(sums_ptr + at, tl.sum(sums, axis=1), is_channel)
     tl.store(products_ptr + at, tl.sum(products, axis=1) * rstd, is_channel)
@@ -394,6 +408,7 @@ def group_gradient_kernel(
     groups,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """The gradient of a group, which is read twice, and the sums that `plane_products` makes."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
@@ -406,14 +421,14 @@ def group_gradient_kernel(
     for row in range(first_channel, end_channel, ROWS):
         channel = row + tl.arange(0, ROWS)
         is_channel = channel < end_channel
-        sums = tl.zeros((ROWS, BLOCK), DTYPE)
-        products = tl.zeros((ROWS, BLOCK), DTYPE)
+        sums = tl.zeros((ROWS, LANES), DTYPE)
+        products = tl.zeros((ROWS, LANES), DTYPE)
         for first in range(0, inside, BLOCK):
             mask = tile_mask(channel, end_channel, first, inside, BLOCK)
             x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
             dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
-            sums += dy
-            products += dy * (x - mean)
+            sums += kept_sums(dy, LANES)
+            products += kept_sums(dy * (x - mean), LANES)
         sums, products = tl.sum(sums, axis=1), tl.sum(products, axis=1) * rstd
         weight = channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
         level += tl.sum(sums * weight, axis=0)

@@ -457,7 +457,8 @@ class _BlockPlanner:
         computed_by: dict[Value, set[int]] = {}
         for number, nest in enumerate(nests):
             for root in nest.roots:
-                for value in root.pulls:
+                is_store = isinstance(root, StoreRoot)
+                for value in self.uses.elements_needed(root.op) if is_store else root.pulls:
                     fills = isinstance(root, FillRoot) and root.keeps is value
                     pulls = computed_by if fills else pulled_by
                     pulls.setdefault(value, set()).add(number)
@@ -469,7 +470,7 @@ class _BlockPlanner:
                     if len(numbers) > 1 and self.uses.is_worth_sharing(value):
                         numbers = {self._keep_in_first(value, nests, min(numbers))}
                 if numbers and not self.uses.is_never_virtual(op):
-                    for operand in op.operands:
+                    for operand in self.uses.elements_needed(op):
                         pulled_by.setdefault(operand, set()).update(numbers)
 
     def _note_last_reads(self) -> None:

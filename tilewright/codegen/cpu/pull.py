@@ -142,6 +142,8 @@ class Puller(LaneMemory):
                 return self._gathered(x, where, axis, index)
             case ops.Load():
                 return self.load(value, index)
+            case ops.Select(condition=condition, x=x) if condition in self.full_masks:
+                return self.pull(x, index)
             case Op():
                 return self._elementwise(value, index)
         raise InternalError(f"cannot compute {value}", location=_location(value))

@@ -54,16 +54,23 @@ def _shape_streaming(nest: Nest, uses: Uses, vector_bits: int) -> int:
 
 
 def _masks(nest: Nest, uses: Uses) -> list[Value]:
-    """Return the masks of the loads and stores of a nest that is small enough to write twice."""
+    """Return the masks in a nest that is small enough to write twice.
+
+    They are those of loads and stores, and among what selects an element those that are the mask
+    of any.
+    """
     if sum(min(uses.cost(v, load=1), LARGE_BODY) for v in nest.sources) > LARGE_BODY:
         return []
     masks: dict[Value, None] = {}
     for root in nest.roots:
         if isinstance(root, StoreRoot) and root.op.mask is not None:
             masks[root.op.mask] = None
-    for leaf, _ in uses.leaves(nest.sources):
-        if isinstance(leaf, ops.Load) and leaf.mask is not None:
-            masks[leaf.mask] = None
+    for op in uses.pulled(nest.sources):
+        mask = op.mask if isinstance(op, ops.Load) else None
+        if isinstance(op, ops.Select) and op.condition in uses.masks:
+            mask = op.condition
+        if mask is not None:
+            masks[mask] = None
     return list(masks)
 
 
