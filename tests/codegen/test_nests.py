@@ -1,0 +1,43 @@
+"""Loop nests of the CPU: what is kept in memory between them, and which masks are left out."""
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+
+ROWS, BLOCK = 4, 256
+
+
+@tw.jit
+def variances_kernel(
+    x_ptr, out_ptr, rows, columns, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)[None, :]
+    mask = (row < rows)[:, None] & (column < columns)
+    x = tl.load(x_ptr + row.to(tl.int64)[:, None] * stride + column, mask, 0.0)
+    mean = tl.sum(x, axis=1) / columns
+    distance = tl.where(mask, x - mean[:, None], 0.0)
+    tl.store(out_ptr + row, tl.sum(distance * distance, axis=1) / columns, row < rows)
+
+
+def variances(rows, columns):
+    x = np.random.default_rng(rows).standard_normal((rows, columns + 5), dtype=np.float32)
+    out = np.empty(rows, np.float32)
+    grid = (tw.cdiv(rows, ROWS),)
+    kernel = variances_kernel[grid](x, out, rows, columns, columns + 5, ROWS=ROWS, BLOCK=BLOCK)
+    np.testing.assert_allclose(out, x[:, :columns].var(axis=1), rtol=1e-4)
+    return kernel
+
+
+def test_masks_that_are_full_select_nothing():
+    variances(10, BLOCK)
+    kernel = variances(7, 201)
+    # Once in the nest with masks, for each of its vectors; not in that without.
+    selections = [line for line in kernel.asm["llir"].splitlines() if "select <" in line]
+    assert 0 < len(selections) <= 4
+
+
+def test_consecutive_loads_are_read_again_not_kept():
+    # The sums of rows are all that has to be in memory, not elements and not their addresses.
+    assert variances(8, BLOCK).code.scratch_bytes < 2 * ROWS * BLOCK
