@@ -38,6 +38,22 @@ def test_masks_that_are_full_select_nothing():
     assert 0 < len(selections) <= 4
 
 
+@tw.jit
+def counts_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    mask = column < columns
+    weight = tl.program_id(0) + 1
+    x = tl.load(x_ptr + column, mask, 0)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(tl.where(mask, weight, 0) + x))
+
+
+def test_what_they_select_may_be_the_same_for_all_elements():
+    for columns in (16, 13):  # one vector, which no loop surrounds
+        out = np.empty(2, np.int32)
+        counts_kernel[(2,)](np.ones(16, np.int32), out, columns, BLOCK=16)
+        assert out.tolist() == [2 * columns, 3 * columns]
+
+
 def test_consecutive_loads_are_read_again_not_kept():
     # The sums of rows are all that has to be in memory, not elements and not their addresses.
     assert variances(8, BLOCK).code.scratch_bytes < 2 * ROWS * BLOCK

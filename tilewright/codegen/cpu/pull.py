@@ -143,7 +143,9 @@ class Puller(LaneMemory):
             case ops.Load():
                 return self.load(value, index)
             case ops.Select(condition=condition, x=x) if condition in self.full_masks:
-                return self.pull(x, index)
+                # Only in these loops, even where the element itself is computed before them.
+                element = self.pull(x, index)
+                return Element(element.text, element.lanes, max(element.level, self.base_level))
             case Op():
                 return self._elementwise(value, index)
         raise InternalError(f"cannot compute {value}", location=_location(value))
