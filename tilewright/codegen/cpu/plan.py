@@ -457,8 +457,8 @@ class _BlockPlanner:
         computed_by: dict[Value, set[int]] = {}
         for number, nest in enumerate(nests):
             for root in nest.roots:
-                is_store = isinstance(root, StoreRoot)
-                for value in self.uses.elements_needed(root.op) if is_store else root.pulls:
+                store = root.op if isinstance(root, StoreRoot) else None
+                for value in root.pulls if store is None else self.uses.elements_needed(store):
                     fills = isinstance(root, FillRoot) and root.keeps is value
                     pulls = computed_by if fills else pulled_by
                     pulls.setdefault(value, set()).add(number)
