@@ -104,7 +104,6 @@ class NvidiaTarget(NamedTuple):
     has_vector_atomics: bool = False
     most_warps: int = 64
     warp_size: int = 32
-    max_registers: int = 255
     largest_grid: tuple[int, int, int] = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
     @property

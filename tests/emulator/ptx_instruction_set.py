@@ -100,10 +100,6 @@ def integers():
     yield snippet("dp2a.lo.s32.s32 d, a, b, c;", "i4 i4 i4", "i4")
 
 
-def _signed(value, bits):
-    return value - (1 << bits) if value >> (bits - 1) & 1 else value
-
-
 def _bfe(bits, *, signed):
     def extract(a, position, length):
         if bits == 32:

@@ -37,13 +37,11 @@ class Generator(Library, Pythonic):
         self.depth = 3
         numbers, constants = self.scalars, self.constants
         self.scalars, self.constants = {}, {}
-        self._in_helper = True
         for _ in range(self.rng.randint(1, 3)):
             made = self.expression()
             if made is not None:
                 self.bind(made)
         results = [self.tiles[-1], *([self.pick()] if self.chance(0.4) else [])]
-        self._in_helper = False
         self.scalars, self.constants = numbers, constants
         body = "\n".join([*self.lines, f"    return {', '.join(t.text for t in results)}"])
         self.tiles, self.lines, self.indent, self.pointers, self.scopes, self.depth = saved

@@ -20,9 +20,7 @@ from tilewright.emulator import Buffer, Emulator, EmulatorError, encode_tensor_m
 from tilewright.runtime.dlpack import CUDA, dtype_word
 from tilewright.runtime.torch_interface import TensorKeys
 
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, ILLEGAL_ADDRESS = 1, 2, 200, 700
-OUT_OF_RESOURCES = 701
-INVALID_HANDLE = 400
+INVALID_VALUE, INVALID_IMAGE, INVALID_HANDLE = 1, 200, 400
 # The clock in kHz, multiprocessors, the memory's clock in kHz and its bits, as an H200 has them.
 _SPEEDS = {13: 1_980_000, 16: 132, 36: 3_201_000, 37: 6144}
 _MAGIC = b"CUBIN:"

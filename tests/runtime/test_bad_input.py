@@ -45,11 +45,6 @@ def the_next_launch_is_good(launch):
 
 
 @jit
-def number_as_pointer(x_ptr, n):
-    tl.store(x_ptr, n)
-
-
-@jit
 def shapes_differ(x_ptr, n):
     x = tl.load(x_ptr + tl.arange(0, 4))
     return x + tl.arange(0, 3)

@@ -7,7 +7,7 @@ A rule gets the operands as text, already of one width. What no machine has (exp
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from tilewright import ops
 from tilewright.codegen.code import (
@@ -24,8 +24,6 @@ from tilewright.ir.core import Op
 from tilewright.ir.types import DType, PointerType
 
 __all__ = ["RULES", "Operands", "lower"]
-
-OpClass = TypeVar("OpClass", bound=Op)
 
 
 class Operands:

@@ -53,7 +53,6 @@ class Binder:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._sinks = 0
 
     def value(self, operand: Operand, type: str, *, of_wider: bool = False) -> Value:
         """Return an operand as it is read: an array, or a scalar for constants.
@@ -83,7 +82,6 @@ class Binder:
         """Return the array that an instruction writes for an operand."""
         dtype = numpy_type(type)
         if isinstance(operand, Sink):
-            self._sinks += 1
             return np.zeros(self.machine.width, dtype)
         if not isinstance(operand, Register):
             raise EmulatorError(f"`{operand}` is no destination")
