@@ -6,6 +6,7 @@ operands. A tile that has a buffer, a scalar, or a load is where a recipe ends.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -68,6 +69,7 @@ class Uses:
         self.parent: dict[Block, Op] = {}
         self.stored: set[Value] = set()
         self.masks: set[Value] = set()  # of loads and stores
+        self.has_gathers = False
         self._visit(function.body)
 
     def _visit(self, block: Block) -> None:
@@ -76,6 +78,7 @@ class Uses:
             self.position[op] = position
             if isinstance(op, ops.Load | ops.Store) and op.mask is not None:
                 self.masks.add(op.mask)
+            self.has_gathers |= isinstance(op, ops.Gather)
             for operand in op.operands:
                 self.users[operand].append(op)
             for region in op.regions:
@@ -159,13 +162,21 @@ class Uses:
             seen.update(fresh)
             waiting += fresh
 
-    def cost(self, value: Value, *, load: int = UNAFFORDABLE, addresses: bool = True) -> int:
+    def cost(
+        self,
+        value: Value,
+        *,
+        load: int = UNAFFORDABLE,
+        addresses: bool = True,
+        enough: float = math.inf,
+    ) -> int:
         """Return roughly how many instructions an element of a virtual tile takes.
 
         `load` is the price of loading consecutive elements again, beside that of their `addresses`.
+        Counting ends above `enough`.
         """
         total, seen, waiting = 0, {value}, [value]
-        while waiting:
+        while waiting and total <= enough:
             current = waiting.pop()
             op = defining_op(current)
             if op is None or not self.is_virtual(current):
@@ -218,11 +229,11 @@ class Uses:
 
     def is_expensive(self, value: Value) -> bool:
         """Whether to keep the tile in memory rather than compute it inside a loop."""
-        return self.cost(value) > CHEAP
+        return self.cost(value, enough=CHEAP) > CHEAP
 
     def is_worth_sharing(self, value: Value) -> bool:
         """Whether to keep the tile in memory rather than compute it in two nests of a block."""
-        return self.cost(value, load=1, addresses=False) > CHEAP
+        return self.cost(value, load=1, addresses=False, enough=CHEAP) > CHEAP
 
     def costly_parts(self, value: Value) -> list[Value]:
         """Return smaller tiles that `value` is spread out from and that are worth keeping.

@@ -296,7 +296,7 @@ class _BlockPlanner:
 
     def _keep_gather_sources(self, value: Value) -> None:
         """A gather reads its source anywhere, so the source must be in memory."""
-        seen, waiting = set(), [value]
+        seen, waiting = set(), [value] if self.uses.has_gathers else []
         while waiting:
             current = waiting.pop()
             op = defining_op(current)
