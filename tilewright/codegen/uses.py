@@ -255,3 +255,22 @@ class Uses:
             seen.update(fresh)
             waiting += fresh
         return parts
+
+    def columns(self, value: Value) -> list[Value]:
+        """Return tiles of one row that `value` is spread out from, along all but its last axis."""
+        found: list[Value] = []
+        seen, waiting = {value}, [value]
+        while waiting:
+            current = waiting.pop()
+            op = defining_op(current)
+            if op is None or not self.is_virtual(current) or isinstance(op, ops.Load):
+                continue
+            if isinstance(op, ops.Broadcast):
+                x = op.x
+                if x.shape and x.shape[-1] == x.type.size > 1 and x.type.size < value.type.size:
+                    found.append(x)
+                continue
+            fresh = [v for v in op.operands if v not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return found

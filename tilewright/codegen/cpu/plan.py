@@ -29,6 +29,7 @@ from tilewright.passes.axis_info import AxisInfo
 __all__ = ["BlockPlan", "Planner", "Step", "dot_source", "starts_at_zero"]
 
 Step = Op | Nest
+MUCH_ARITHMETIC = 12  # instructions: a division, and what is around it
 _EXCLUSIVE = (AtomicRoot, HistogramRoot, PrintRoot)
 
 
@@ -101,6 +102,7 @@ class _BlockPlanner:
             case ops.Store() if op.pointer.shape:
                 for load in self._overwritten_loads(op):
                     self._fill(load)
+                self._keep_costly_columns(op)
                 self._add(StoreRoot(op), op.pointer.shape)
             case ops.Reduce():
                 self._reduce(op)
@@ -289,6 +291,23 @@ class _BlockPlanner:
         home = defining_op(value)
         if home is not None and self.uses.block_of[home] is self.block:
             self._fill(value)
+
+    def _keep_costly_columns(self, op: ops.Store) -> None:
+        """Keep what the rows of a store have in common, if it takes much arithmetic.
+
+        The nest would compute it again for each row. It is computed of scalars before the pending
+        nest, which the store may still join.
+        """
+        roots = [] if self.pending is None else self.pending.roots
+        reduced = {r for root in roots if isinstance(root, ReduceRoot) for r in root.op.results}
+        for value in op.operands:
+            for part in self.uses.columns(value):
+                leaves = [leaf for leaf, _ in self.uses.leaves((part,))]
+                if any(leaf.shape or leaf in reduced for leaf in leaves):
+                    continue
+                if self.uses.is_virtual(part) and self.uses.cost(part) > MUCH_ARITHMETIC:
+                    buffer = self.planner.give_buffer(part)
+                    self.steps.append(Nest(part.shape, [FillRoot(part, buffer, part)]))
 
     def _order(self, value: Value) -> int:
         home = defining_op(value)
