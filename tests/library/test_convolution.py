@@ -157,6 +157,18 @@ def test_numpy_arrays():
     np.testing.assert_allclose(kernels.conv2d(x, weight), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_what_filters_do_not_see_stays_out():
+    """A NaN in a corner is not in the gradients of taps that never lie there, nor between lines."""
+    x = torch.randn(1, 2, 5, 6)
+    x[0, 0, 0, 0] = float("nan")
+    weight = torch.randn(3, 2, 3, 3, requires_grad=True)
+    dy = torch.randn(1, 3, 5, 6)
+    y, expected = kernels.conv2d(x, weight, padding=1), F.conv2d(x, weight, padding=1)
+    assert torch.equal(y.isnan(), expected.isnan())
+    (actual,), (expected,) = (torch.autograd.grad(out, weight, dy) for out in (y, expected))
+    assert torch.equal(actual.isnan(), expected.isnan())
+
+
 def test_on_an_emulated_gpu():
     x, weight = tensor((1, 16, 4, 5), "float16"), tensor((8, 16, 2, 2), "float16")
     causal = tensor((16, 3), "float16")

@@ -27,6 +27,7 @@ from tilewright.kernels.checks import (
     same_kind,
     shaped,
 )
+from tilewright.kernels.convolution_cpu import product_on_cpu, weight_gradient_on_cpu
 from tilewright.kernels.convolution_kernels import (
     convolution_kernel,
     convolution_weight_kernel,
@@ -280,13 +281,19 @@ def _product(
         )
         geometry = (1, 1, *padding, *geometry[4:])
     weight = weight.reshape((groups, out_channels, channels, *filter_size))
+    if math.prod(y.shape) == 0:
+        return
+    if on_cpu(x) and not inverse:
+        if is_gradient:
+            weight = permuted(weight, (0, 2, 1, 3, 4))
+        filters = weight.reshape((y.shape[1], -1, *filter_size))
+        product_on_cpu(y, x, filters, bias, geometry, groups)
+        return
     # (group, tap, channel that is summed over, channel of the result)
     weight = permuted(weight, (0, 3, 4, 1, 2) if is_gradient else (0, 3, 4, 2, 1))
     if is_gradient:
         channels, out_channels = out_channels, channels
     rows = y.shape[0] * math.prod(y.shape[2:])
-    if rows * out_channels == 0:
-        return
     taps = math.prod(filter_size)
     block = next((k for k in (64, 32, 16) if channels % k == 0), 0)
 
@@ -411,7 +418,7 @@ def _convolution_backward(
 
 def _weight_blocks(x: Any, out_channels: int, channels: int) -> tuple[int, int, int]:
     """Return the blocks of the gradient of filters, and how many places are summed at once."""
-    if on_cpu(x) or itemsize(x) != 2:
+    if itemsize(x) != 2:
         return 64, 64, 32
     height = 128 if out_channels > 64 else 64
     width = next((w for w in (256, 128) if height == 128 and channels > w // 2), 64)
@@ -430,6 +437,9 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
             x, dy, dweight, rows, filters // groups, *layout, *geometry, BLOCK=1024
         )
         return
+    if on_cpu(x):
+        weight_gradient_on_cpu(dweight, x, dy, geometry, groups)
+        return
     out_channels, columns = filters // groups, taps * channels
     height, width, depth = _weight_blocks(x, out_channels, channels)
     across = min(tw.next_power_of_2(dy.shape[3]), depth)
@@ -438,7 +448,7 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
     turns = tw.cdiv(dy.shape[3], across)
     steps = tw.cdiv(lines, depth // across) * turns
     # Enough programs to be busy, each with enough places to be worth it.
-    programs = 4 if on_cpu(x) else MULTIPROCESSORS * (2 if width <= 128 else 1)
+    programs = MULTIPROCESSORS * (2 if width <= 128 else 1)
     splits = max(1, min(programs // blocks, steps // 16))
     steps_of_split = tw.cdiv(steps, splits)
     splits = tw.cdiv(steps, steps_of_split)

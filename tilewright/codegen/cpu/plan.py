@@ -102,7 +102,7 @@ class _BlockPlanner:
             case ops.Store() if op.pointer.shape:
                 for load in self._overwritten_loads(op):
                     self._fill(load)
-                self._keep_costly_columns(op)
+                self._keep_costly_columns(op.operands)
                 self._add(StoreRoot(op), op.pointer.shape)
             case ops.Reduce():
                 self._reduce(op)
@@ -184,8 +184,10 @@ class _BlockPlanner:
         self._add(ReduceRoot(op, buffers), shape)
 
     def _dot(self, op: ops.Dot) -> None:
-        for operand in (op.a, op.b):
-            self._fill(dot_source(operand), pad=True)
+        for operand in (dot_source(op.a), dot_source(op.b)):
+            if isinstance(operand, ops.Load) and self.uses.is_virtual(operand):
+                self._keep_costly_columns(operand.operands)
+            self._fill(operand, pad=True)
         target = self.planner.wanted.get(op)
         if starts_at_zero(op):
             self.planner.give_buffer(op, self._free_target(op))
@@ -292,15 +294,15 @@ class _BlockPlanner:
         if home is not None and self.uses.block_of[home] is self.block:
             self._fill(value)
 
-    def _keep_costly_columns(self, op: ops.Store) -> None:
-        """Keep what the rows of a store have in common, if it takes much arithmetic.
+    def _keep_costly_columns(self, values: tuple[Value, ...]) -> None:
+        """Keep what the rows of tiles have in common, if it takes much arithmetic.
 
-        The nest would compute it again for each row. It is computed of scalars before the pending
-        nest, which the store may still join.
+        A nest would compute it again for each row. It is computed of scalars before the pending
+        nest, which what pulls the tiles may still join.
         """
         roots = [] if self.pending is None else self.pending.roots
         reduced = {r for root in roots if isinstance(root, ReduceRoot) for r in root.op.results}
-        for value in op.operands:
+        for value in values:
             for part in self.uses.columns(value):
                 leaves = [leaf for leaf, _ in self.uses.leaves((part,))]
                 if any(leaf.shape or leaf in reduced for leaf in leaves):
