@@ -115,6 +115,98 @@ def test_what_is_no_share_is_refused_by_name(name):
             SHARES[name](wrong)
 
 
+SEED = torch.tensor([1, 2])
+OF_WRONG_TYPE = {
+    "`scale` is 'a'; a number": lambda: kernels.attention(Q, Q, Q, scale="a"),
+    "`softcap` is None; a number": lambda: kernels.attention(Q, Q, Q, softcap=None),
+    "`offset` is 0.5; an integer": lambda: kernels.attention(Q, Q, Q, offset=0.5),
+    "`window` is 'a'; an integer": lambda: kernels.attention(Q, Q, Q, window=("a", 1)),
+    "`input` is of the layout torch.sparse_coo": lambda: kernels.relu(ones(2, 4).to_sparse()),
+    "`seed` is 1.5; an integer": lambda: kernels.dropout(ones(4), seed=1.5),
+    "`bins` is None; an integer": lambda: kernels.histc(ones(4), None),
+    "`min` is 'a'; a number": lambda: kernels.histc(ones(4), 2, "a", 1),
+    "`k` is 2.0; an integer": lambda: kernels.topk(ones(4), 2.0),
+    "`largest` is 'no'; True or False": lambda: kernels.topk(ones(4), 2, largest="no"),
+    "`normalized_shape` is 4.0; an integer": lambda: kernels.layer_norm(ones(4), 4.0),
+    "`eps` is 'a'; a number": lambda: kernels.layer_norm(ones(4), 4, eps="a"),
+    "`num_groups` is None; an integer": lambda: kernels.group_norm(ones(1, 4), None),
+    "`upper` is 'yes'; True or False": lambda: kernels.solve_triangular(
+        ones(2, 2), ones(2, 2), upper="yes"
+    ),
+    "`ignore_index` is 1.0; an integer": lambda: kernels.cross_entropy(
+        ones(2, 3), LABELS, ignore_index=1.0
+    ),
+    "`reduction` is 3; a text": lambda: kernels.cross_entropy(ones(2, 3), LABELS, reduction=3),
+    "`padding_idx` is 1.0; an integer": lambda: kernels.embedding(LABELS, ones(2, 2), 1.0),
+    "`groups` is 1.0; an integer": lambda: kernels.conv2d(
+        ones(1, 4, 5, 5), ones(4, 4, 3, 3), groups=1.0
+    ),
+    "`rows` is 'a'; an integer": lambda: kernels.coo_to_csr(LABELS, LABELS, ones(2), "a"),
+    "`group` is 'a'; an integer": lambda: kernels.quantize_weight(ones(4, 32), group="a"),
+    "`size` is 16.0; an integer": lambda: kernels.BlockSparsity(ones(2, 2).bool(), 16.0),
+    "`num_layers` is None; an integer": lambda: kernels.gru(
+        ones(3, 2, 2), None, [], True, None, 0.0, False, False, False
+    ),
+    "`group` is 2.0; an integer": lambda: kernels.quantize_rows(ones(2, 4), group=2.0),
+}
+OF_WRONG_VALUE = {
+    r"`alibi_slopes` has the shape \(3,\)": lambda: kernels.attention(
+        Q, Q, Q, alibi_slopes=ones(3)
+    ),
+    r"`residual` has the shape \(3, 5\); one that broadcasts to \(1, 2, 4, 5\)": lambda: (
+        kernels.linear(Q, ones(5, 8), residual=ones(3, 5))
+    ),
+    r"`seed` has the shape \(2,\); one integer": lambda: kernels.dropout(ones(4), seed=SEED),
+    "`seed` is 9223372036854775808; an integer of 64": lambda: kernels.dropout(
+        ones(4), seed=1 << 63
+    ),
+    "`rows` is -2; an integer of at least 0": lambda: kernels.coo_to_csr(
+        LABELS, LABELS, ones(2), -2
+    ),
+    "`crow_indices` is empty": lambda: kernels.spmm(LABELS[:0], LABELS[:0], ones(0), ones(2, 2)),
+    "pages of 0 tokens": lambda: kernels.paged_attention(
+        ones(1, 2, 8), ones(1, 0, 2, 8), ones(1, 0, 2, 8), ENDS[None], ENDS[1:]
+    ),
+    "the 2 heads are no multiple of the cache's 0": lambda: kernels.decode_attention(
+        ones(1, 2, 8), ones(1, 0, 4, 8), ones(1, 0, 4, 8), ENDS[1:]
+    ),
+}
+
+
+@pytest.mark.parametrize("message", OF_WRONG_TYPE)
+def test_what_is_of_a_wrong_type_is_named(message):
+    with pytest.raises(TypeError, match=message):
+        OF_WRONG_TYPE[message]()
+
+
+@pytest.mark.parametrize("message", OF_WRONG_VALUE)
+def test_what_cannot_be_is_named(message):
+    with pytest.raises(ValueError, match=message):
+        OF_WRONG_VALUE[message]()
+
+
+def test_types_are_checked_for_arrays_of_numpy_too():
+    x = np.ones((2, 4), np.float32)
+    with pytest.raises(TypeError, match="`eps` is 'a'; a number is needed"):
+        kernels.layer_norm(x, 4, eps="a")
+    assert kernels.layer_norm(x, np.int64(4), eps=np.float32(1e-5)).shape == (2, 4)
+
+
+def test_sizes_that_are_not_known_yet_are_integers():
+    torch.compiler.reset()
+
+    @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
+    def function(x, seed):
+        y = kernels.layer_norm(kernels.dropout(x, 0.5, seed=seed), x.shape[-1])
+        q = kernels.group_norm(y[None], y.shape[0])[:, None]
+        return kernels.attention(q, q, q, scale=1 / q.shape[-1])
+
+    for size in (8, 12):
+        x = ones(5, size).requires_grad_()
+        function(x, size).sum().backward()
+        assert x.grad.shape == x.shape
+
+
 def test_features_of_a_recurrent_layer_fit():
     with pytest.raises(ValueError, match=r"`input` has 4 features, and `params\[0\]` is for 5"):
         kernels.LSTM(5, 6)(ones(3, 2, 4))

@@ -23,7 +23,15 @@ from tilewright.kernels.arrays import (
     strides,
     torch,
 )
-from tilewright.kernels.checks import array, floating, integral, same_dtype, same_kind, shaped
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    integral,
+    plain,
+    same_dtype,
+    same_kind,
+    shaped,
+)
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -55,6 +63,7 @@ class BlockSparsity:
     """
 
     def __init__(self, layout: Any, size: int) -> None:
+        plain("an integer", size=size)
         if size < 16 or size & (size - 1):
             raise ValueError(f"`size` is {size}; a power of two, at least 16, is needed")
         array(layout=layout)

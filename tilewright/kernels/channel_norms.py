@@ -10,7 +10,7 @@ from tilewright.kernels.arrays import (
     empty_like,
     strides,
 )
-from tilewright.kernels.checks import array, floating, same_kind, shaped
+from tilewright.kernels.checks import array, floating, plain, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.plane_tiles import Planes, empty_planes, shared_out
 from tilewright.kernels.planes import (
@@ -51,6 +51,7 @@ def group_norm(
     array([[-1.,  1., -1.,  1.]])
     """
     _check(input, weight=weight, bias=bias)
+    plain("an integer", num_groups=num_groups)
     if num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(
             f"`num_groups` is {num_groups}, and `input` has {input.shape[1]} channels: no equal"

@@ -1,13 +1,16 @@
 """Arguments that cannot be right are refused before anything is launched, with the names of all."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.arrays import dtype_name, is_array, is_tensor
+from tilewright.kernels.arrays import converted, dtype_name, is_array, is_tensor, torch
 
 __all__ = [
+    "PLAIN",
     "array",
+    "broadcastable",
     "dimension",
     "even_sized",
     "floating",
@@ -15,14 +18,30 @@ __all__ = [
     "numbers",
     "of_bytes",
     "one_of",
+    "plain",
     "ranked",
     "same_dtype",
     "same_kind",
+    "seed_array",
     "shaped",
     "share",
 ]
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+def _symbolic(name: str) -> tuple[type, ...]:
+    """Return the type of what PyTorch has for a size or number that it does not know yet."""
+    return () if torch is None else (getattr(torch, name),)
+
+
+_INTEGERS = (int, np.integer, *_symbolic("SymInt"))
+PLAIN: dict[str, tuple[type, ...]] = {
+    "an integer": _INTEGERS,
+    "a number": (float, np.floating, *_symbolic("SymFloat"), *_INTEGERS),
+    "a text": (str,),
+    "True or False": (bool, np.bool_, *_symbolic("SymBool")),
+}
 
 
 def array(**given: Any) -> None:
@@ -35,6 +54,13 @@ def array(**given: Any) -> None:
             )
 
 
+def plain(kind: str, /, **given: Any) -> None:
+    """Raise `TypeError` unless each is "an integer", "a number", "a text" or "True or False"."""
+    for name, value in given.items():
+        if not isinstance(value, PLAIN[kind]):
+            raise TypeError(f"`{name}` is {value!r}; {kind} is needed")
+
+
 def _given(arrays: dict[str, Any]) -> dict[str, Any]:
     """Return the arrays that are not None; raise `TypeError` unless they are arrays."""
     given = {name: x for name, x in arrays.items() if x is not None}
@@ -43,8 +69,16 @@ def _given(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def floating(**arrays: Any) -> None:
-    """Raise `TypeError` unless each array is of fp16, bf16, fp32 or fp64; None is left out."""
+    """Raise `TypeError` unless each array is of fp16, bf16, fp32 or fp64; None is left out.
+
+    A tensor that keeps some of its elements only, as sparse ones do, is a `TypeError`, too.
+    """
     for name, x in _given(arrays).items():
+        if is_tensor(x) and x.layout is not torch.strided:
+            raise TypeError(
+                f"`{name}` is of the layout {x.layout}; one with all elements is needed:"
+                f" `{name}.to_dense()`"
+            )
         if dtype_name(x) not in _FLOATING:
             raise TypeError(
                 f"`{name}` is of {dtype_name(x)}; one of {', '.join(_FLOATING)} is needed"
@@ -84,8 +118,7 @@ def dimension(x: Any, dim: int, name: str = "dim") -> int:
     Raise `IndexError` if there is none, and `TypeError` where it is no integer or `x` no array.
     """
     array(input=x)
-    if not hasattr(dim, "__index__"):
-        raise TypeError(f"`{name}` is {dim!r}; an integer is needed")
+    plain("an integer", **{name: dim})
     count: int = x.ndim
     if not -count <= dim < count:
         raise IndexError(f"`{name}` is {dim}, and the array has {count} dimensions")
@@ -97,6 +130,16 @@ def shaped(shape: tuple[int, ...], **arrays: Any) -> None:
     for name, x in _given(arrays).items():
         if tuple(x.shape) != tuple(shape):
             raise ValueError(f"`{name}` has the shape {tuple(x.shape)}; {tuple(shape)} is needed")
+
+
+def broadcastable(shape: tuple[int, ...], **arrays: Any) -> None:
+    """Raise `ValueError` unless each array can be repeated to that shape; None is left out."""
+    for name, x in _given(arrays).items():
+        sizes = zip(reversed(x.shape), reversed(shape), strict=False)
+        if x.ndim > len(shape) or any(have not in (1, want) for have, want in sizes):
+            raise ValueError(
+                f"`{name}` has the shape {tuple(x.shape)}; one that broadcasts to {shape} is needed"
+            )
 
 
 def same_kind(**arrays: Any) -> None:
@@ -164,3 +207,22 @@ def numbers(dims: int, least: int, **given: Any) -> list[int]:
         integers = "an integer" if dims == 1 else f"an integer, or {dims} of them,"
         raise ValueError(f"`{name}` is {value!r}; {integers} of at least {least} is needed")
     return [least] * (2 - dims) + values
+
+
+def seed_array(x: Any, seed: Any) -> Any:
+    """Return a seed as an array of one int64 where `x` is.
+
+    Raise unless it is an integer of 64 bits, or an array of one integer.
+    """
+    if is_array(seed):
+        integral(seed=seed)
+        if math.prod(seed.shape) != 1:
+            raise ValueError(f"`seed` has the shape {tuple(seed.shape)}; one integer is needed")
+        same_kind(input=x, seed=seed)
+        return converted(seed, "int64").reshape((1,))
+    plain("an integer", seed=seed)
+    if not -(1 << 63) <= seed < 1 << 63:
+        raise ValueError(f"`seed` is {seed}; an integer of 64 bits is needed")
+    if is_tensor(x):
+        return torch.full((1,), seed, dtype=torch.int64, device=x.device)
+    return np.array([seed], np.int64)

@@ -15,7 +15,7 @@ from tilewright.kernels.arrays import (
     is_tensor,
     torch,
 )
-from tilewright.kernels.checks import floating, share
+from tilewright.kernels.checks import array, floating, seed_array, share
 from tilewright.kernels.elementwise import element_block, element_configs
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
@@ -45,20 +45,18 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: Any = No
     >>> dropout(np.ones(8), 0.5, seed=1)
     array([0., 0., 2., 2., 2., 0., 2., 2.])
     """
+    array(input=input)
     share(p=p)
     return _dropout(input, _seed(input, seed), float(p)) if training else input
 
 
 def _seed(x: Any, seed: Any) -> Any:
     """Return an array of one int64, where `x` is."""
-    if not is_tensor(x):
-        drawn = np.random.default_rng().integers(1 << 62) if seed is None else seed
-        return np.asarray(drawn, np.int64).reshape(1)
-    if seed is None:
+    if seed is not None:
+        return seed_array(x, seed)
+    if is_tensor(x):
         return torch.randint(1 << 62, (1,), device=x.device)
-    if is_tensor(seed):
-        return seed.to(x.device, torch.int64).reshape(1)
-    return torch.full((1,), seed, dtype=torch.int64, device=x.device)
+    return np.random.default_rng().integers(1 << 62, size=1)
 
 
 @tw.autotune(element_configs, key=["columns"], default=element_block)

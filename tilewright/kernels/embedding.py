@@ -6,7 +6,7 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, strides, torch
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind
+from tilewright.kernels.checks import array, floating, integral, plain, ranked, same_kind
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
     accumulator,
@@ -38,6 +38,8 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
     array(input=input, weight=weight)
     ranked(2, 2, weight=weight)
     rows = weight.shape[0]
+    if padding_idx is not None:
+        plain("an integer", padding_idx=padding_idx)
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise IndexError(f"`padding_idx` is {padding_idx}, and the table has {rows} rows")
     return _embedding(input, weight, -1 if padding_idx is None else padding_idx % rows)

@@ -15,7 +15,7 @@ from tilewright.kernels.arrays import (
     on_cpu,
     torch,
 )
-from tilewright.kernels.checks import floating
+from tilewright.kernels.checks import array, floating, plain
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator, accumulator_name
 
@@ -41,6 +41,9 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     >>> histc(np.array([0.1, 0.6, 0.9, 1.5]), 2, 0, 1)
     array([1., 2.])
     """
+    array(input=input)
+    plain("an integer", bins=bins)
+    plain("a number", min=min, max=max)
     if bins < 1 or min > max:
         raise ValueError(f"`bins` is {bins}, `min` {min} and `max` {max}; there is no such range")
     return converted(

@@ -8,7 +8,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, empty_like, on_cpu, strides
-from tilewright.kernels.checks import array, floating, same_dtype, same_kind, shaped
+from tilewright.kernels.checks import array, floating, plain, same_dtype, same_kind, shaped
 from tilewright.kernels.norm_gradients import norm_backward
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import (
@@ -148,7 +148,10 @@ def add_rms_norm(
 def _dimensions(x: Any, normalized_shape: Any, **parameters: Any) -> int:
     """Return how many dimensions a mean is taken over; raise where shapes do not fit."""
     array(input=x)
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    is_several = isinstance(normalized_shape, list | tuple)
+    shape = tuple(normalized_shape) if is_several else (normalized_shape,)
+    for size in shape:
+        plain("an integer", normalized_shape=size)
     if not shape or tuple(x.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"`normalized_shape` is {shape}, and `input` has the shape {tuple(x.shape)}, which has"

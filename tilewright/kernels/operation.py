@@ -9,12 +9,23 @@ fake implementation is the allocation alone: so `torch.compile(fullgraph=True)`,
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+
 from tilewright.kernels import checks
-from tilewright.kernels.arrays import is_array, is_tensor, torch
+from tilewright.kernels.arrays import is_tensor, torch
 
 __all__ = ["Operation", "operation", "under_autocast"]
 
 _NAMESPACE = "tilewright"
+
+# What a number or a text of a schema has to be.
+_PLAIN = {
+    "int": "an integer",
+    "SymInt": "an integer",
+    "float": "a number",
+    "str": "a text",
+    "bool": "True or False",
+}
 
 Autocast = Literal["lower", "float32"]
 
@@ -30,7 +41,7 @@ class Operation:
         autocast: Autocast | None,
     ) -> None:
         self.name = schema.partition("(")[0]
-        self._arrays = _names_of_arrays(schema)
+        self._parameters = _parameters(schema)
         self._allocate = allocate
         self._fill = fill
         self._autocast = autocast
@@ -47,7 +58,7 @@ class Operation:
 
     def __call__(self, *arguments: Any) -> Any:
         """Compute the outputs, which are new arrays."""
-        self._require_arrays(arguments)
+        self._require_types(arguments)
         if not any(map(is_tensor, arguments)):
             return self._run(*arguments)
         if self._autocast is not None:
@@ -57,11 +68,14 @@ class Operation:
         self._refuse_tangents_of(arguments)
         return self._operator(*arguments)
 
-    def _require_arrays(self, arguments: tuple[Any, ...]) -> None:
-        """Raise `TypeError` unless there are arrays where the schema has tensors."""
-        for position, name, is_optional in self._arrays:
-            given = arguments[position]
-            if not (is_array(given) or (is_optional and given is None)):
+    def _require_types(self, arguments: tuple[Any, ...]) -> None:
+        """Raise `TypeError` unless arguments are of the schema's types."""
+        for (kind, name, types), given in zip(self._parameters, arguments, strict=True):
+            if isinstance(given, types):
+                continue
+            if kind in _PLAIN:
+                checks.plain(_PLAIN[kind], **{name: given})
+            else:
                 checks.array(**{name: given})
 
     def _run(self, *arguments: Any) -> Any:
@@ -142,19 +156,23 @@ def _has_tangent(x: Any) -> bool:
         return torch.autograd.forward_ad.unpack_dual(x).tangent is not None
 
 
-def _names_of_arrays(schema: str) -> list[tuple[int, str, bool]]:
-    """Return the position and the name of each array of a schema, and whether it may be None.
+def _parameters(schema: str) -> list[tuple[str, str, tuple[type, ...]]]:
+    """Return the type of each parameter of a schema, its name, and what types of Python it takes.
 
-    >>> _names_of_arrays("f(Tensor x, Tensor? y, int[] sizes) -> (Tensor, Tensor)")
-    [(0, 'x', False), (1, 'y', True)]
+    >>> [(kind, name) for kind, name, _ in _parameters("f(Tensor x, int[] sizes) -> Tensor")]
+    [('Tensor', 'x'), ('int[]', 'sizes')]
     """
     parameters = schema.partition("(")[2].partition(")")[0].split(",")
-    pairs = (parameter.strip().partition(" ") for parameter in parameters)
-    return [
-        (position, name, kind.endswith("?"))
-        for position, (kind, _, name) in enumerate(pairs)
-        if kind in {"Tensor", "Tensor?"}
-    ]
+    pairs = (parameter.split() for parameter in parameters)
+    return [(kind, name, _types_of(kind)) for kind, name in pairs]
+
+
+def _types_of(kind: str) -> tuple[type, ...]:
+    """Return the types of Python of a schema's type; those of lists are left to PyTorch."""
+    if kind in _PLAIN:
+        return checks.PLAIN[_PLAIN[kind]]
+    arrays = (np.ndarray,) if torch is None else (torch.Tensor, np.ndarray)
+    return {"Tensor": arrays, "Tensor?": (*arrays, type(None))}.get(kind, (object,))
 
 
 def under_autocast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:

@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped, share
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    integral,
+    plain,
+    ranked,
+    same_kind,
+    shaped,
+    share,
+)
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.recurrent_operations import gru_layer, lstm_layer
 
@@ -123,6 +132,7 @@ class _Layers:
         bidirectional: bool,
     ) -> None:
         self.kind, self.gates, self.count, self.has_biases = kind, gates, count, has_biases
+        plain("an integer", num_layers=count)
         share(dropout=dropout)
         self.dropout = dropout if train else 0.0
         self.directions = 2 if bidirectional else 1

@@ -11,7 +11,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, strides, torch
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, plain, ranked, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -82,6 +82,9 @@ def coo_to_csr(row_indices: Any, col_indices: Any, values: Any, rows: int) -> tu
     integral(row_indices=row_indices, col_indices=col_indices)
     floating(values=values)
     same_kind(row_indices=row_indices, col_indices=col_indices, values=values)
+    plain("an integer", rows=rows)
+    if rows < 0:
+        raise ValueError(f"`rows` is {rows}; an integer of at least 0 is needed")
     ranked(1, 1, row_indices=row_indices)
     shaped(tuple(row_indices.shape), col_indices=col_indices, values=values)
     order, starts = _grouped(row_indices, rows)
@@ -95,6 +98,8 @@ def _check(crow_indices: Any, col_indices: Any, **dense: Any) -> None:
     floating(**dense)
     same_kind(**indices, **dense)
     ranked(1, 1, **indices)
+    if not crow_indices.shape[0]:
+        raise ValueError("`crow_indices` is empty; where rows begin, and the end, is needed")
     (first, x), (second, y) = dense.items()
     ranked(2, 2, **{second: y}, **({"a": x} if first == "a" else {}))
     if x.dtype != y.dtype:

@@ -5,7 +5,7 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.kernels.arrays import converted, empty, folded, strides, torch
-from tilewright.kernels.checks import dimension, floating
+from tilewright.kernels.checks import dimension, floating, plain
 from tilewright.kernels.elementwise import is_nan
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import row_blocks, row_configs, row_offsets, row_warps
@@ -34,6 +34,7 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, 
     (array([5., 4.], dtype=float32), array([4, 2]))
     """
     dim = dimension(input, dim)
+    plain("an integer", k=k)
     if not 0 <= k <= input.shape[dim]:
         raise ValueError(f"`k` is {k}, and `input` has {input.shape[dim]} elements along `dim`")
     values, index = _topk(input, k, dim, largest)

@@ -17,7 +17,7 @@ from tilewright.kernels.attention.logits import Terms
 from tilewright.kernels.attention.modifications import function_named, name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, padded_width
 from tilewright.kernels.attention.places import Sizes
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, plain, ranked, same_kind, shaped
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import MULTIPROCESSORS
 
@@ -81,7 +81,7 @@ def paged_attention(
     ranked(4, 4, key_cache=key_cache)
     ranked(2, 2, block_table=block_table)
     page = key_cache.shape[1]
-    if page & (page - 1):
+    if page < 1 or page & (page - 1):
         raise ValueError(f"pages of {page} tokens; a power of two is needed")
     shaped((query.shape[0], block_table.shape[1]), block_table=block_table)
     return _decoded(
@@ -178,7 +178,10 @@ def _decoded(
     shaped((*key_cache.shape[:3], width), key_cache=key_cache)
     shaped((*key_cache.shape[:3], value_cache.shape[3]), value_cache=value_cache)
     shaped((sequences,), lengths=lengths)
-    if heads % key_cache.shape[2]:
+    plain("a number", softcap=softcap)
+    if window is not None:
+        plain("an integer", window=window)
+    if not key_cache.shape[2] or heads % key_cache.shape[2]:
         raise ValueError(f"the {heads} heads are no multiple of the cache's {key_cache.shape[2]}")
     score_mod, mask_mod, tensors = functions
     out = _decode(

@@ -10,7 +10,17 @@ from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor, torch
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
 from tilewright.kernels.block_sparse import require_sparsity, shape_of
-from tilewright.kernels.checks import array, floating, integral, ranked, same_kind, shaped, share
+from tilewright.kernels.checks import (
+    array,
+    broadcastable,
+    floating,
+    integral,
+    plain,
+    same_kind,
+    seed_array,
+    shaped,
+    share,
+)
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["attention", "require_operands", "scale_of", "seed_of", "slopes_of"]
@@ -85,7 +95,9 @@ def attention(
     share(dropout_p=dropout_p)
     same_kind(query=query, key=key, value=value, attn_mask=attn_mask, key_lengths=key_lengths)
     require_operands(query, key, value, enable_gqa)
-    left, right = _sides(window)
+    plain("a number", softcap=softcap)
+    plain("an integer", offset=offset)
+    left, right = sides_of(window)
     *batch, heads, queries, _ = query.shape
     keys = key.shape[-2]
     shaped((math.prod(batch),), key_lengths=key_lengths)
@@ -113,13 +125,16 @@ def attention(
     return out.reshape((*query.shape[:-1], value.shape[-1]))
 
 
-def _sides(window: Any) -> tuple[int, int]:
+def sides_of(window: Any) -> tuple[int, int]:
+    """Return how many keys are seen before a query, and after."""
     if window is None:
         return UNLIMITED, UNLIMITED
     if not isinstance(window, list | tuple) or len(window) != 2:
         raise ValueError(
             f"`window` is {window!r}; how many keys are seen before, and after, is needed"
         )
+    for side in window:
+        plain("an integer", window=side)
     return window[0], window[1]
 
 
@@ -168,6 +183,7 @@ def scale_of(scale: float | None, query: Any) -> float:
     """Return the scale of the scores."""
     if scale is None:
         return 1 / math.sqrt(query.shape[-1] or 1)
+    plain("a number", scale=scale)
     if scale <= 0:
         raise ValueError(f"`scale` is {scale}; a number above 0 is needed")
     return scale
@@ -183,12 +199,7 @@ def _bias(mask: Any, shape: tuple[int, ...]) -> Any:
         return None
     if dtype_name(mask) != "bool":
         floating(attn_mask=mask)
-    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-    if mask.ndim > len(shape) or any(have not in (1, want) for have, want in sizes):
-        raise ValueError(
-            f"`attn_mask` has the shape {tuple(mask.shape)}; one that broadcasts to {shape} is"
-            " needed"
-        )
+    broadcastable(shape, attn_mask=mask)
     wide = mask.expand(shape) if is_tensor(mask) else np.broadcast_to(mask, shape)
     return _four_axes(wide)
 
@@ -198,19 +209,12 @@ def slopes_of(slopes: Any, shape: tuple[int, int]) -> Any:
     if slopes is None:
         return None
     floating(alibi_slopes=slopes)
-    ranked(0, 2, alibi_slopes=slopes)
+    broadcastable(shape, alibi_slopes=slopes)
     return slopes.expand(shape) if is_tensor(slopes) else np.broadcast_to(slopes, shape)
 
 
 def seed_of(seed: Any, like: Any) -> Any:
     """Return a seed as an array where `like` is."""
-    if is_tensor(seed) or isinstance(seed, np.ndarray):
-        integral(seed=seed)
-        if math.prod(seed.shape) != 1:
-            raise ValueError(f"`seed` has the shape {tuple(seed.shape)}; one integer is needed")
-        return contiguous(seed)
-    if not is_tensor(like):
-        return np.array([0 if seed is None else seed], np.int64)
-    if seed is None:
-        return torch.randint(0, 1 << 31, (1,), device=like.device)
-    return torch.full((1,), seed, dtype=torch.int64, device=like.device)
+    if seed is not None or not is_tensor(like):
+        return seed_array(like, 0 if seed is None else seed)
+    return torch.randint(0, 1 << 31, (1,), device=like.device)

@@ -9,11 +9,12 @@ from tilewright.kernels.attention.dense import (
     require_operands,
     scale_of,
     seed_of,
+    sides_of,
     slopes_of,
 )
 from tilewright.kernels.attention.modifications import name_of_function
-from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
-from tilewright.kernels.checks import array, integral, ranked, same_kind, shaped, share
+from tilewright.kernels.attention.operator import Extras, attention_operation
+from tilewright.kernels.checks import array, integral, plain, ranked, same_kind, shaped, share
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["varlen_attention"]
@@ -82,7 +83,9 @@ def varlen_attention(
     shaped(tuple(cu_seq_q.shape), cu_seq_k=cu_seq_k)
     q, k, v = _one_batch("query", query), _one_batch("key", key), _one_batch("value", value)
     require_operands(q, k, v, True)
-    left, right = window or (UNLIMITED, UNLIMITED)
+    plain("a number", softcap=softcap)
+    plain("an integer", max_q=max_q, max_k=max_k)
+    left, right = sides_of(window)
     sequences = cu_seq_q.shape[0] - 1
     extras = Extras(
         query_starts=_starts(cu_seq_q),

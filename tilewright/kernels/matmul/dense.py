@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import array, floating, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, broadcastable, floating, ranked, same_kind, shaped
 from tilewright.kernels.matmul.epilogue import ACTIVATIONS
 from tilewright.kernels.matmul.operator import matmul_operation
 from tilewright.kernels.operation import under_autocast
@@ -117,7 +117,7 @@ def _product(a: Any, b: Any, bias: Any, activation: str | None, residual: Any, s
         folded = (math.prod(batch), rows)
         a, b = _expanded(a, (*batch, rows, inner)), _expanded(b, (*batch, inner, columns))
     if residual is not None:
-        ranked(0, len(batch) + 2, residual=residual)
+        broadcastable((*batch, rows, columns), residual=residual)
         residual = _expanded(residual, (*batch, rows, columns)).reshape((*folded, columns))
     out, _ = matmul_operation(
         a.reshape((*folded, inner)),

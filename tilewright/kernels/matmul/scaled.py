@@ -13,7 +13,7 @@ from tilewright.kernels.arrays import (
     empty,
     strides,
 )
-from tilewright.kernels.checks import array, floating, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, floating, plain, ranked, same_kind, shaped
 from tilewright.kernels.matmul.operator import matmul_operation, oriented
 from tilewright.kernels.matmul.product import loaded_tile, matrix_of
 from tilewright.kernels.operation import operation
@@ -187,6 +187,8 @@ def quantize_rows(input: Any, dtype: str = "float8_e4m3fn", group: int | None = 
     ranked(2, 2, input=input)
     if dtype not in _LARGEST:
         raise ValueError(f"`dtype` is {dtype!r}; one of {', '.join(_LARGEST)} is needed")
+    if group is not None:
+        plain("an integer", group=group)
     columns = input.shape[1]
     width = columns if group is None else group
     if group is not None and (columns % group or group & (group - 1)):

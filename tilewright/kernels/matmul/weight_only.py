@@ -18,7 +18,7 @@ from tilewright.kernels.arrays import (
     strides,
     torch,
 )
-from tilewright.kernels.checks import array, floating, of_bytes, ranked, same_kind, shaped
+from tilewright.kernels.checks import array, floating, of_bytes, plain, ranked, same_kind, shaped
 from tilewright.kernels.matmul.blocks import steps_for
 from tilewright.kernels.matmul.epilogue import Epilogue
 from tilewright.kernels.matmul.four_bits import NF4
@@ -156,6 +156,7 @@ def _require(kind: str, group: int, *, has_zero_points: bool) -> None:
         raise ValueError(f"`kind` is {kind!r}; one of {', '.join(KINDS)} is needed")
     if has_zero_points and kind != "int4":
         raise ValueError(f"`zero_points` are for whole numbers: `kind` is {kind!r}, not 'int4'")
+    plain("an integer", group=group)
     if group < 32 or group & (group - 1):
         raise ValueError(f"groups of {group} numbers; a power of two from 32 on is needed")
 
