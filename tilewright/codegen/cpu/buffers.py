@@ -11,6 +11,8 @@ from tilewright.ir.types import TileType
 __all__ = ["CACHE_LINE_BYTES", "Arena", "Buffer"]
 
 CACHE_LINE_BYTES = 64
+_PAGE_LINES = 64
+_STAGGER_LINES = 17
 
 
 @dataclass(eq=False)
@@ -59,8 +61,14 @@ class Arena:
             buffer.offset = self.reserve(buffer.size_bytes)
 
     def reserve(self, size_bytes: int) -> int:
-        """Return the offset of a fresh range, with a line to spare so that vectors may overread."""
+        """Return the offset of a fresh range, with a line to spare so that vectors may overread.
+
+        Tiles of pages start at different places of a page: where the same element of each is read
+        and written in turn, a load must not look like one of what was just stored.
+        """
         offset = self.size_bytes
         lines = -(-size_bytes // CACHE_LINE_BYTES) + 1
+        if lines > _PAGE_LINES:
+            lines += (_STAGGER_LINES - lines) % _PAGE_LINES
         self.size_bytes += lines * CACHE_LINE_BYTES
         return offset

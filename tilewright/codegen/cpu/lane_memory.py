@@ -17,11 +17,7 @@ class LaneMemory:
         self.predicate: str | None = None
 
     def prefetch(self, address: str, distance_bytes: int) -> None:
-        """Ask for the memory behind a tile, which the next program reads in most kernels.
-
-        The machine does so by itself only up to the end of a page, and not at all while a program
-        works from the caches. Asking for what is not there does no harm.
-        """
+        """Ask for memory ahead of an address; asking for what is not there does no harm."""
         behind = self.code.assign(f"getelementptr i8, ptr {address}, i64 {distance_bytes}")
         self.code.call("void", "llvm.prefetch.p0", f"ptr {behind}, i32 0, i32 2, i32 1")
 

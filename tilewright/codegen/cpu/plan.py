@@ -73,6 +73,7 @@ class _BlockPlanner:
         self.steps: list[Step] = []
         self.pending: Nest | None = None
         self.pending_leaves: list[tuple[Value, bool]] = []
+        self.waiting: list[Op] = []  # pure scalar ops that need what the pending nest computes
         self.loads: list[ops.Load] = []
         self.position = 0
 
@@ -158,21 +159,24 @@ class _BlockPlanner:
         """An op written where it stands; nests go before it only where the order matters."""
         pending = self.pending
         if pending is not None:
-            results = {
-                r for root in pending.roots if isinstance(root, ReduceRoot) for r in root.op.results
-            }
             writes = any(not isinstance(r, FillRoot | ReduceRoot) for r in pending.roots)
             pulls_tiles = any(v.shape for v in op.operands)
-            if (
-                results.intersection(op.operands)
-                or op.effects & Effect.WRITE
-                or (writes and op.effects)
-                or pulls_tiles
-            ):
+            if op.effects & Effect.WRITE or (writes and op.effects) or pulls_tiles:
+                self._flush()
+            elif self._not_yet_there().intersection(op.operands):
+                if not op.effects and not op.regions:
+                    self.waiting.append(op)
+                    return
                 self._flush()
         for operand in op.operands:
             self._keep_gather_sources(operand)
         self.steps.append(op)
+
+    def _not_yet_there(self) -> set[Value]:
+        """Return the scalars that are there once the pending nest has run."""
+        roots = self.pending.roots if self.pending is not None else []
+        reduces = [root.op for root in roots if isinstance(root, ReduceRoot)]
+        return {result for op in (*reduces, *self.waiting) for result in op.results}
 
     def _on_its_own(self, op: Op) -> None:
         self._flush()
@@ -367,8 +371,8 @@ class _BlockPlanner:
 
     def _flush(self) -> None:
         if self.pending is not None:
-            self.steps.append(self.pending)
-            self.pending = None
+            self.steps += (self.pending, *self.waiting)
+            self.pending, self.waiting = None, []
 
     def _joins(self, root: Root, shape: tuple[int, ...]) -> bool:
         nest = self.pending
@@ -376,7 +380,7 @@ class _BlockPlanner:
             return False
         if isinstance(root, ReduceRoot) and nest.reduced_axis not in {None, root.op.axis}:
             return False
-        computed = {v for r in nest.roots if isinstance(r, ReduceRoot) for v in r.op.results}
+        computed = self._not_yet_there()
         filled = {r.buffer for r in nest.roots if isinstance(r, FillRoot)}
         stores = [r.op for r in nest.roots if isinstance(r, StoreRoot)]
         leaves = list(self.uses.leaves(root.pulls))

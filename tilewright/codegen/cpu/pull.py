@@ -56,6 +56,7 @@ class Coordinate:
 
 
 ZERO = Coordinate("0")
+PAGE_BYTES = 4096
 Index = tuple[Coordinate, ...]
 
 
@@ -434,8 +435,8 @@ class Puller(LaneMemory):
         if runs == "contiguous":
             address = self.pull(op.pointer, tuple(c.first for c in index))
             text = self.load_contiguous(kind, address.text, align, mask, other)
-            if op in self.ending_loads and mask is None:
-                self.prefetch(address.text, op.type.size * align)
+            if mask is None:
+                self.prefetch_behind(op, address.text)
         elif runs == "constant" and mask is None:
             return self._load_scalar(op, tuple(c.first for c in index))
         else:
@@ -445,6 +446,17 @@ class Puller(LaneMemory):
             else:
                 text = self.gather(kind, addresses, align, mask, other)
         return self.from_memory(text, element, self.lanes, level)
+
+    def prefetch_behind(self, op: ops.Load, address: str) -> None:
+        """Ask for memory behind rows of pages: a page on, or a row where the caches have this one.
+
+        The machine does so by itself only up to the end of a page, and not at all while a program
+        works from the caches. Most kernels go on there, in the next turn or program.
+        """
+        row_bytes = op.type.size * op.type.element.itemsize
+        if max(op.type.shape) < op.type.size or row_bytes < PAGE_BYTES:
+            return
+        self.prefetch(address, row_bytes if op in self.ending_loads else PAGE_BYTES)
 
     def runs(self, pointer: Value, index: Index, varying: list[int]) -> str:
         """Say how the lanes' addresses follow each other.
