@@ -137,6 +137,25 @@ def test_nothing_to_normalize(device):
     assert kernels.group_norm(torch.zeros(0, 4, 3, device=device), 2).shape == (0, 4, 3)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
+def test_batch_norm_of_many_channels(device, order):
+    # A program has all samples of a channel, or a part of one, as memory lies.
+    sizes = [(3, 20, 70)[axis] for axis in order]
+    x = torch.randn(sizes, device=device, dtype=torch.float64)
+    x = x.permute(tuple(np.argsort(order))).requires_grad_()
+    weight, bias, dy = (torch.randn(n, device=device).double() for n in (20, 20, (3, 20, 70)))
+    inputs = [x, weight.requires_grad_(), bias.requires_grad_()]
+    for training in (True, False):
+        statistics = [torch.rand(20, device=device).double() for _ in range(2)]
+        found, expected = (
+            f(x, *[s.clone() for s in statistics], weight, bias, training)
+            for f in (kernels.batch_norm, F.batch_norm)
+        )
+        torch.testing.assert_close(found, expected)
+        gradients = [torch.autograd.grad(y, inputs, dy) for y in (found, expected)]
+        torch.testing.assert_close(*gradients)
+
+
 def test_numpy_arrays():
     x = np.random.default_rng(0).standard_normal((3, 4, 5), dtype=np.float32)
     expected = F.group_norm(torch.from_numpy(x), 2).numpy()

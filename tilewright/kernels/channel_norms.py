@@ -249,7 +249,7 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
         return
     samples, _, inside = planes.shape
     x, y = planes.arrays
-    group_norm_kernel[(samples * groups,)](
+    group_norm_kernel[(samples * planes.groups,)](
         x,
         y,
         (strides(x), strides(y)),
@@ -259,7 +259,8 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
         _dense(bias),
         inside,
         planes.in_group,
-        groups,
+        planes.groups,
+        planes.apart[0],
         EPS=eps,
         **planes.tile,
         **planes.lanes,
@@ -283,7 +284,7 @@ def _channel_norm_with(
     if math.prod(x.shape) == 0:
         return
     rstd = (converted(var, accumulator_name(x)) + eps) ** -0.5
-    _normalize(shared_out(0, x, y), contiguous(mean), rstd, weight, bias)
+    _normalize(shared_out(0, x, y, has_statistics=True), contiguous(mean), rstd, weight, bias)
 
 
 def _allocate_backward(
@@ -314,7 +315,7 @@ def _channel_norm_backward(
         dweight.zero_()
         dbias.zero_()
         return
-    planes = shared_out(groups, x, dx, dy)
+    planes = shared_out(groups, x, dx, dy, has_statistics=is_given)
     weight, mean, rstd = _dense(weight), contiguous(mean), contiguous(rstd)
     sums, products = planes.numbers(2)
     if planes.by_group:
@@ -342,6 +343,7 @@ def _differentiate_groups(
         inside,
         planes.in_group,
         planes.groups,
+        planes.apart,
         **planes.tile,
         **planes.lanes,
     )

@@ -32,6 +32,7 @@ class Planes:
     """Arrays folded to (samples, channels, inside), what belongs together, and the tiles.
 
     `groups` is 0 where all samples of a channel belong together. `by_group`: a program has a group.
+    `is_swapped`: what is called a sample is a channel, and the other way round.
     """
 
     arrays: tuple[Any, ...]
@@ -41,6 +42,7 @@ class Planes:
     parts: int
     span: int
     by_group: bool
+    is_swapped: bool
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -67,8 +69,14 @@ class Planes:
         """Return room for so many numbers of each part of a plane."""
         samples, channels, _ = self.shape
         x = self.arrays[0]
-        shape = (samples * self.parts, channels)
+        shape = (channels, samples) if self.is_swapped else (samples * self.parts, channels)
         return [empty(shape, x, accumulator_name(x)) for _ in range(copies)]
+
+    @property
+    def apart(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """How far apart samples, and channels, are among parameters and among `numbers`."""
+        samples, channels, _ = self.shape
+        return ((1, 0), (1, samples)) if self.is_swapped else ((0, 1), (channels, 1))
 
     def launch(self, kernel: Any, *others: Any, blocks: bool = False) -> None:
         """Launch a kernel for tiles of all planes, or for `blocks` of one tile of each.
@@ -91,12 +99,18 @@ class Planes:
         return grid, rows, {"ROWS": height, "BLOCK": width}
 
 
-def shared_out(groups: int, *arrays: Any) -> Planes:
-    """Return how arrays of one shape, outputs among them, are shared out to programs."""
+def shared_out(groups: int, *arrays: Any, has_statistics: bool = False) -> Planes:
+    """Return how arrays of one shape, outputs among them, are shared out to programs.
+
+    `has_statistics`: planes need not know of each other.
+    """
     x = arrays[0]
     folded = tuple(y.reshape((*y.shape[:2], math.prod(y.shape[2:]))) for y in arrays)
     if not groups and all(map(_is_one_row, folded)):
         folded = tuple(y.swapaxes(0, 1).reshape((1, y.shape[1], -1)) for y in folded)
+    is_swapped = not (groups or has_statistics) and _are_rows_cached(folded[0])
+    if is_swapped:
+        folded, groups = tuple(y.swapaxes(0, 1) for y in folded), 1
     samples, channels, inside = folded[0].shape
     _, across, along = strides(folded[0])
     is_last = across < along or inside == 1
@@ -113,7 +127,16 @@ def shared_out(groups: int, *arrays: Any) -> Planes:
     wanted = _CPU_PROGRAMS if on_cpu(x) else 16 * MULTIPROCESSORS
     most_parts = max(wanted // (samples * tw.cdiv(channels, rows)), 1)
     span = tw.cdiv(blocks, 1 if by_group else min(most_parts, blocks))
-    return Planes(folded, groups, rows, block, tw.cdiv(blocks, span), span * block, by_group)
+    parts = tw.cdiv(blocks, span)
+    return Planes(folded, groups, rows, block, parts, span * block, by_group, is_swapped)
+
+
+def _are_rows_cached(x: Any) -> bool:
+    """Whether a program of the CPU reads all samples of a channel best, twice from a cache."""
+    samples, channels, inside = x.shape
+    is_small = samples * inside * itemsize(x) <= _MOST_GROUP_BYTES
+    is_dense = samples > 1 and inside > 1 and strides(x)[2] <= min(strides(x)[:2])
+    return on_cpu(x) and is_small and is_dense and channels >= _CPU_PROGRAMS
 
 
 def _is_one_row(x: Any) -> bool:

@@ -224,12 +224,16 @@ def group_norm_kernel(
     inside,
     in_group,
     groups,
+    apart,
     EPS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """The norm of a group, which is read twice."""
+    """The norm of a group, which is read twice.
+
+    `apart`: how far apart samples, and channels, are among weights and biases.
+    """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     sample, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     first_channel, end_channel = group * in_group, (group + 1) * in_group
@@ -259,8 +263,9 @@ def group_norm_kernel(
         mask = tile_mask(channel, end_channel, first, inside, BLOCK)
         x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
         is_channel = channel < end_channel
-        factor = rstd * channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
-        bias = channel_parameter(bias_ptr, channel, is_channel, 0.0, DTYPE)
+        own = sample * apart[0] + channel * apart[1]
+        factor = rstd * channel_parameter(weight_ptr, own, is_channel, 1.0, DTYPE)
+        bias = channel_parameter(bias_ptr, own, is_channel, 0.0, DTYPE)
         y = (x - mean) * factor[:, None] + bias[:, None]
         y_ptrs = y_ptr + tile_offsets(strides[1], sample, channel, first, BLOCK)
         tl.store(y_ptrs, y, mask, cache_modifier=".cs")
@@ -406,11 +411,15 @@ def group_gradient_kernel(
     inside,
     in_group,
     groups,
+    apart,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """The gradient of a group, which is read twice, and the sums that `plane_products` makes."""
+    """The gradient of a group, which is read twice, and the sums that `plane_products` makes.
+
+    `apart`: how far apart samples, and channels, are among weights, and among those sums.
+    """
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     sample, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     first_channel, end_channel = group * in_group, (group + 1) * in_group
@@ -430,10 +439,11 @@ def group_gradient_kernel(
             sums += kept_sums(dy, LANES)
             products += kept_sums(dy * (x - mean), LANES)
         sums, products = tl.sum(sums, axis=1), tl.sum(products, axis=1) * rstd
-        weight = channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
+        own = sample * apart[0][0] + channel * apart[0][1]
+        weight = channel_parameter(weight_ptr, own, is_channel, 1.0, DTYPE)
         level += tl.sum(sums * weight, axis=0)
         along += tl.sum(products * weight, axis=0)
-        at = sample.to(tl.int64) * groups * in_group + channel
+        at = sample.to(tl.int64) * apart[1][0] + channel * apart[1][1]
         tl.store(sums_ptr + at, sums, is_channel)
         tl.store(products_ptr + at, products, is_channel)
     level /= inside * in_group
@@ -445,7 +455,8 @@ def group_gradient_kernel(
         mask = tile_mask(channel, end_channel, first, inside, BLOCK)
         x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
         dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
-        weight = channel_parameter(weight_ptr, channel, channel < end_channel, 1.0, DTYPE)
+        own = sample * apart[0][0] + channel * apart[0][1]
+        weight = channel_parameter(weight_ptr, own, channel < end_channel, 1.0, DTYPE)
         dx = input_gradient(x, dy, mean, rstd, weight[:, None], level, along)
         dx_ptrs = dx_ptr + tile_offsets(strides[2], sample, channel, first, BLOCK)
         tl.store(dx_ptrs, dx, mask, cache_modifier=".cs")
