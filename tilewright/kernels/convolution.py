@@ -350,8 +350,8 @@ def _depthwise(
         weight.shape[3],
         *x.shape[2:],
         *y.shape[2:],
-        *strides(x),
-        *geometry,
+        strides(x),
+        geometry,
         CHANNELS_LAST=is_channels_last(y),
         INVERSE=inverse,
         SILU=silu,
@@ -431,10 +431,10 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
     if rows == 0:
         dweight.zero_()
         return
-    layout = (taps, filter_size[1], *x.shape[2:], *dy.shape[2:], *strides(x), *strides(dy))
+    layout = (taps, filter_size[1], *x.shape[2:], *dy.shape[2:], strides(x), strides(dy))
     if _is_depthwise(dweight, groups):
         depthwise_weight_kernel[(filters * taps,)](
-            x, dy, dweight, rows, filters // groups, *layout, *geometry, BLOCK=1024
+            x, dy, dweight, rows, filters // groups, *layout, geometry, BLOCK=1024
         )
         return
     if on_cpu(x):
@@ -463,7 +463,7 @@ def _weight_gradient(dweight: Any, x: Any, dy: Any, geometry: tuple[int, ...], g
         channels,
         out_channels,
         *layout,
-        *geometry,
+        geometry,
         BLOCK_M=height,
         BLOCK_N=width,
         BLOCK_K=depth,

@@ -183,20 +183,9 @@ def convolution_weight_kernel(
     width,
     out_height,
     out_width,
-    x_sample_stride,
-    x_channel_stride,
-    x_row_stride,
-    x_stride,
-    dy_sample_stride,
-    dy_channel_stride,
-    dy_row_stride,
-    dy_stride,
-    stride_h,
-    stride_w,
-    padding_h,
-    padding_w,
-    dilation_h,
-    dilation_w,
+    x_strides,
+    dy_strides,
+    geometry,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -217,8 +206,8 @@ def convolution_weight_kernel(
     out = (group * out_channels + m).to(tl.int64)[None, :]
     channel = (group * channels + n).to(tl.int64)[None, :]
     is_m, is_n = (m < out_channels)[None, :], (n < channels)[None, :]
-    h_distance = tap // taps_w * dilation_h - padding_h
-    w_distance = tap % taps_w * dilation_w - padding_w
+    h_distance = tap // taps_w * geometry[4] - geometry[2]
+    w_distance = tap % taps_w * geometry[5] - geometry[3]
     LINES: tl.constexpr = BLOCK_K // WIDTH
     k = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_M, BLOCK_N), DTYPE)
@@ -229,14 +218,14 @@ def convolution_weight_kernel(
             line = line + k // WIDTH
         sample, row = (line // out_height).to(tl.int64), line % out_height
         column = step % turns * WIDTH + k % WIDTH
-        h, w = row * stride_h + h_distance, column * stride_w + w_distance
+        h, w = row * geometry[0] + h_distance, column * geometry[1] + w_distance
         is_k = (column < out_width) & (line < lines)
         is_seen = is_k & (h >= 0) & (h < height) & (w >= 0) & (w < width)
-        at = sample * x_sample_stride + h * x_row_stride + w * x_stride
-        x_ptrs = x_ptr + at[:, None] + channel * x_channel_stride
+        at = sample * x_strides[0] + h * x_strides[2] + w * x_strides[3]
+        x_ptrs = x_ptr + at[:, None] + channel * x_strides[1]
         x = tl.load(x_ptrs, is_seen[:, None] & is_n, 0.0)
-        at = sample * dy_sample_stride + row * dy_row_stride + column * dy_stride
-        dy_ptrs = dy_ptr + at[:, None] + out * dy_channel_stride
+        at = sample * dy_strides[0] + row * dy_strides[2] + column * dy_strides[3]
+        dy_ptrs = dy_ptr + at[:, None] + out * dy_strides[1]
         dy = tl.load(dy_ptrs, is_k[:, None] & is_m, 0.0)
         acc = product(tl.trans(dy), x, acc, PRECISION)
     columns = taps * channels
@@ -260,16 +249,8 @@ def depthwise_kernel(
     width,
     out_height,
     out_width,
-    x_sample_stride,
-    x_channel_stride,
-    x_row_stride,
-    x_stride,
-    stride_h,
-    stride_w,
-    padding_h,
-    padding_w,
-    dilation_h,
-    dilation_w,
+    x_strides,
+    geometry,
     CHANNELS_LAST: tl.constexpr,
     INVERSE: tl.constexpr,
     SILU: tl.constexpr,
@@ -291,10 +272,10 @@ def depthwise_kernel(
         else:
             other = channel // multiple
             weight_at = channel * taps + tap
-        h, is_h = seen(row, tap // taps_w, height, stride_h, padding_h, dilation_h, INVERSE)
-        w, is_w = seen(column, tap % taps_w, width, stride_w, padding_w, dilation_w, INVERSE)
-        place = sample * x_sample_stride + h * x_row_stride + w * x_stride
-        place += other.to(tl.int64) * x_channel_stride
+        h, is_h = seen(row, tap // taps_w, height, geometry[0], geometry[2], geometry[4], INVERSE)
+        w, is_w = seen(column, tap % taps_w, width, geometry[1], geometry[3], geometry[5], INVERSE)
+        place = sample * x_strides[0] + h * x_strides[2] + w * x_strides[3]
+        place += other.to(tl.int64) * x_strides[1]
         x = tl.load(x_ptr + place, is_output & is_h & is_w, 0.0).to(DTYPE)
         acc += x * tl.load(w_ptr + weight_at, is_output, 0.0).to(DTYPE)
     if bias_ptr is not None:
@@ -317,35 +298,24 @@ def depthwise_weight_kernel(
     width,
     out_height,
     out_width,
-    x_sample_stride,
-    x_channel_stride,
-    x_row_stride,
-    x_stride,
-    dy_sample_stride,
-    dy_channel_stride,
-    dy_row_stride,
-    dy_stride,
-    stride_h,
-    stride_w,
-    padding_h,
-    padding_w,
-    dilation_h,
-    dilation_w,
+    x_strides,
+    dy_strides,
+    geometry,
     BLOCK: tl.constexpr,
 ):
     """The gradient of one tap of a channel's filter."""
     DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
     channel, tap = tl.program_id(0) // taps, tl.program_id(0) % taps
-    x_ptr += (channel // multiple).to(tl.int64) * x_channel_stride
-    dy_ptr += channel.to(tl.int64) * dy_channel_stride
+    x_ptr += (channel // multiple).to(tl.int64) * x_strides[1]
+    dy_ptr += channel.to(tl.int64) * dy_strides[1]
     acc = tl.zeros((BLOCK,), DTYPE)
     for first in range(0, rows, BLOCK):
         place = first + tl.arange(0, BLOCK)
         sample, row, column = coordinates(place, out_height, out_width)
-        h, is_h = seen(row, tap // taps_w, height, stride_h, padding_h, dilation_h, False)
-        w, is_w = seen(column, tap % taps_w, width, stride_w, padding_w, dilation_w, False)
-        at = sample * x_sample_stride + h * x_row_stride + w * x_stride
+        h, is_h = seen(row, tap // taps_w, height, geometry[0], geometry[2], geometry[4], False)
+        w, is_w = seen(column, tap % taps_w, width, geometry[1], geometry[3], geometry[5], False)
+        at = sample * x_strides[0] + h * x_strides[2] + w * x_strides[3]
         x = tl.load(x_ptr + at, (place < rows) & is_h & is_w, 0.0).to(DTYPE)
-        at = sample * dy_sample_stride + row * dy_row_stride + column * dy_stride
+        at = sample * dy_strides[0] + row * dy_strides[2] + column * dy_strides[3]
         acc += x * tl.load(dy_ptr + at, place < rows, 0.0).to(DTYPE)
     tl.store(dw_ptr + tl.program_id(0), tl.sum(acc))
