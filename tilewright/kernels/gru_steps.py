@@ -10,11 +10,11 @@ from tilewright.kernels.recurrent_steps import (
     gates_of,
     load_four,
     meet,
+    moment,
+    own_part,
     product,
-    sequences,
     store_four,
     tanh,
-    times,
     weights_of,
 )
 from tilewright.kernels.rows import accumulator
@@ -38,10 +38,9 @@ def gru_kernel(
 ):
     """Steps of a GRU. `gates` are those that the input makes; page 0 has the first state."""
     DTYPE: tl.constexpr = accumulator(gates_ptr.dtype.element_ty)
-    steps, batch, hidden, directions = sizes
-    stride, direction = tl.num_programs(0) * TILES.UNITS, tl.program_id(2)
-    start = tl.program_id(0) * TILES.UNITS
-    row, is_row, length = sequences(lengths_ptr, batch, TILES)
+    steps, batch, hidden, _ = sizes
+    part = own_part(lengths_ptr, batch, TILES)
+    row, is_row, start, direction = part.row, part.is_row, part.start, part.direction
     width = 3 * hidden
     column, is_column = columns_of_gates(start, hidden, 2, TILES)
     unit = start + tl.arange(0, TILES.UNITS)[None, :]
@@ -50,13 +49,11 @@ def gru_kernel(
     weight_ptr += 2 * hidden
     weights_n = weights_of(weight_ptr, unit, unit < hidden, (hidden, width), TILES)
     for step in range(steps):
-        t, before, behind = times(step, steps, direction)
+        before, behind, place, is_active = moment(part, step, sizes)
         before, behind = before * batch * hidden, behind * batch * hidden
-        is_active = is_row & (t < length)
-        place = (t * batch + row).to(tl.int64) * directions + direction
         gates = gates_ptr + place * width
         rows = state_ptr + before + row * hidden
-        for first in range(start, hidden, stride):
+        for first in range(start, hidden, part.stride):
             unit = first + tl.arange(0, TILES.UNITS)[None, :]
             in_hidden = unit < hidden
             at = row * hidden + unit
@@ -93,20 +90,17 @@ def gru_backward_kernel(
 ):
     """Steps backwards; `dh` holds the gradient of the state, without that by the gates."""
     DTYPE: tl.constexpr = accumulator(kept_ptr.dtype.element_ty)
-    steps, batch, hidden, directions = sizes
-    stride, direction = tl.num_programs(0) * TILES.UNITS, tl.program_id(2)
-    start = tl.program_id(0) * TILES.UNITS
-    row, is_row, length = sequences(lengths_ptr, batch, TILES)
+    steps, batch, hidden, _ = sizes
+    part = own_part(lengths_ptr, batch, TILES)
+    row, is_row, start, direction = part.row, part.is_row, part.start, part.direction
     width = 3 * hidden
     unit = start + tl.arange(0, TILES.UNITS)[None, :]
     weight_ptr += direction * width * hidden
     weights = weights_of(weight_ptr, unit, unit < hidden, (width, hidden), TILES)
     for step in range(steps):
-        t, before, behind = times(steps - 1 - step, steps, direction)
-        is_active = is_row & (t < length)
-        place = (t * batch + row).to(tl.int64) * directions + direction
+        before, behind, place, is_active = moment(part, steps - 1 - step, sizes)
         before, behind = before * batch + row, behind * batch + row
-        for first in range(start, hidden, stride):
+        for first in range(start, hidden, part.stride):
             unit = first + tl.arange(0, TILES.UNITS)[None, :]
             mask = is_row & (unit < hidden)
             now = is_active & mask

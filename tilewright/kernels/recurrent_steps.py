@@ -25,11 +25,11 @@ __all__ = [
     "gates_of",
     "load_four",
     "meet",
+    "moment",
+    "own_part",
     "product",
-    "sequences",
     "store_four",
     "tanh",
-    "times",
     "weights_of",
 ]
 
@@ -85,20 +85,42 @@ def meet(counter_ptr, step, TILES: tl.constexpr):
         tl.debug_barrier()
 
 
+@tw.aggregate
+class Part:
+    """What a program works on: sequences, how long they are, and the units to start with."""
+
+    row: tl.tensor
+    is_row: tl.tensor
+    length: tl.tensor
+    start: tl.tensor
+    stride: tl.tensor  # from a block of units to the next one of this program
+    direction: tl.tensor
+
+
 @tw.jit
-def sequences(lengths_ptr, batch, TILES: tl.constexpr):
-    """Return the sequences of a program, which of them there are, and their lengths."""
+def own_part(lengths_ptr, batch, TILES: tl.constexpr):
+    """Return what this program works on."""
+    stride, direction = tl.num_programs(0) * TILES.UNITS, tl.program_id(2)
+    start = tl.program_id(0) * TILES.UNITS
     row = tl.program_id(1) * TILES.ROWS + tl.arange(0, TILES.ROWS)[:, None]
     is_row = row < batch
-    return row, is_row, tl.load(lengths_ptr + row, is_row, 0)
+    length = tl.load(lengths_ptr + row, is_row, 0)
+    return Part(row, is_row, length, start, stride, direction)
 
 
 @tw.jit
-def times(step, steps, direction):
-    """Return the time of a step, its page, and the page behind it, of those of all directions."""
-    t = step + direction * (steps - 1 - 2 * step)
-    page = (direction * (steps + 1) + t).to(tl.int64)
-    return t, page + direction, page + 1 - direction
+def moment(part, step, sizes):
+    """Return the page of a step, the one behind it, where sequences are then, and which go on.
+
+    Pages are those of all directions.
+    """
+    steps, batch, _, directions = sizes
+    t = step + part.direction * (steps - 1 - 2 * step)
+    page = (part.direction * (steps + 1) + t).to(tl.int64)
+    before, behind = page + part.direction, page + 1 - part.direction
+    is_active = part.is_row & (t < part.length)
+    place = (t * batch + part.row).to(tl.int64) * directions + part.direction
+    return before, behind, place, is_active
 
 
 @tw.jit
