@@ -304,12 +304,11 @@ class _BlockPlanner:
         A nest would compute it again for each row. It is computed of scalars before the pending
         nest, which what pulls the tiles may still join.
         """
-        roots = [] if self.pending is None else self.pending.roots
-        reduced = {r for root in roots if isinstance(root, ReduceRoot) for r in root.op.results}
+        later = self._not_yet_there()
         for value in values:
             for part in self.uses.columns(value):
                 leaves = [leaf for leaf, _ in self.uses.leaves((part,))]
-                if any(leaf.shape or leaf in reduced for leaf in leaves):
+                if any(leaf.shape or leaf in later for leaf in leaves):
                     continue
                 if self.uses.is_virtual(part) and self.uses.cost(part) > MUCH_ARITHMETIC:
                     buffer = self.planner.give_buffer(part)
