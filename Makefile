@@ -50,7 +50,8 @@ check: $(VENV:%=%/.dev)  ## Format, lint, types, layers, fast tests, sizes: run 
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 	$(RUN) -m pytest -q tests/test_layers.py
-	$(RUN) -m pytest -n $(JOBS) -m "not slow and not gpu" $(ARGS)
+	$(RUN) -m pytest -n $(JOBS) -m "not slow and not gpu" --hypothesis-profile=few \
+	  $(ARGS)
 	$(RUN) tools/size_report.py
 
 format: $(VENV:%=%/.dev)  ## Format the sources and apply the safe fixes of the linter

@@ -1,16 +1,22 @@
 """What all tests share: golden texts, a cache of their own, and launches in both executors."""
 
 import difflib
+import gc
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import tilewright as tw
 from tests.executors import EMULATED
 
 SEPARATOR = "-----\n"
+# For `make check`: in per cent of the random examples of each property of the library.
+hypothesis.settings.register_profile(
+    "few", max_examples=hypothesis.settings.default.max_examples // 3
+)
 
 
 def pytest_addoption(parser):
@@ -40,6 +46,12 @@ def golden(request) -> Callable[[Path, Callable[[str], str]], None]:
         pytest.fail("\n".join([f"{path.name} (renew with --bless)", *lines]), pytrace=False)
 
     return check
+
+
+def pytest_collection_finish():
+    """Leave what is there for good, PyTorch and all tests, out of each later collection."""
+    gc.collect()
+    gc.freeze()
 
 
 # Where the tests marked `gpu` are whose subject the others rely on, in their order.

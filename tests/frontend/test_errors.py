@@ -18,6 +18,7 @@ from tilewright.errors import (
     LaunchError,
     TilewrightError,
 )
+from tilewright.frontend import pythonic
 from tilewright.frontend.constexpr import constexpr
 from tilewright.ops import elementwise
 
@@ -545,8 +546,10 @@ def listed_without_end(n):
 
 @pytest.mark.parametrize("function", [unrolled_without_end, listed_without_end])
 @pytest.mark.parametrize("run", [ir_of, run_eager])
-def test_what_is_unrolled_has_an_end(function, run):
-    with pytest.raises(CompileError, match="more than 65536 items"):
+def test_what_is_unrolled_has_an_end(monkeypatch, function, run):
+    assert pythonic.MOST_UNROLLED == 65536
+    monkeypatch.setattr(pythonic, "MOST_UNROLLED", 500)
+    with pytest.raises(CompileError, match="more than 500 items"):
         run(function, 3)
 
 

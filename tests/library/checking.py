@@ -4,6 +4,8 @@ A *case* is a function of tensors, the same in plain PyTorch, and the tensors. `
 results and gradients; `holds_contracts` asks PyTorch's own checkers.
 """
 
+import math
+
 import hypothesis
 import torch
 from hypothesis import strategies as st
@@ -30,8 +32,12 @@ DTYPES = {
 
 
 def examples(count):
-    """So many random examples of a property, without a limit on the time of each."""
-    return hypothesis.settings(max_examples=count, deadline=None)
+    """So many random examples of a property, without a limit on the time of each.
+
+    Where the profile has fewer than hypothesis by itself, they are fewer in proportion.
+    """
+    share = hypothesis.settings.default.max_examples / 100
+    return hypothesis.settings(max_examples=math.ceil(count * share), deadline=None)
 
 
 dtypes = st.sampled_from(sorted(DTYPES))

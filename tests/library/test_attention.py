@@ -172,6 +172,7 @@ def test_dropout(device):
     assert torch.equal(first, kernels.attention(q, k, eye, dropout_p=0.3))
 
 
+@pytest.mark.slow
 def test_derivatives(device):
     q, k, v = operands(1, 2, 1, 5, 6, 8, "float64", device)
     bias = tensor((5, 6), "float64", device)
@@ -279,7 +280,13 @@ def test_scores_ahead_of_their_softmax(monkeypatch, queries, keys, options):
 
 
 @pytest.mark.parametrize(
-    ("is_causal", "width"), [(False, 64), (True, 64), (True, 128), (False, 128)]
+    ("is_causal", "width"),
+    [
+        (False, 64),
+        (True, 128),
+        pytest.param(True, 64, marks=pytest.mark.slow),
+        pytest.param(False, 128, marks=pytest.mark.slow),
+    ],
 )
 def test_on_an_emulated_gpu(monkeypatch, is_causal, width):
     monkeypatch.setattr(tiles, "on_cpu", lambda _: False)

@@ -81,7 +81,7 @@ def arguments(heads, length, head, *, is_causal, is_transposed):
     ("is_causal", "is_transposed"),
     [
         (False, False),
-        (True, True),
+        pytest.param(True, True, marks=pytest.mark.slow),
         pytest.param(False, True, marks=pytest.mark.slow),
         pytest.param(True, False, marks=pytest.mark.slow),
     ],
