@@ -133,6 +133,11 @@ def test_constants():
     assert accepts(ConstantParameter(dtype), dtype, np.dtype(np.float64)) == [True, False]
 
 
+class Pair(NamedTuple):
+    x: int
+    y: float
+
+
 def test_constants_that_equal_others_without_being_the_same():
     assert accepts(ConstantParameter(0.0), 0.0, -0.0, 0, False) == [True, False, False, False]
     assert accepts(ConstantParameter(float("nan")), float("nan"), 1.0) == [True, False]
@@ -140,11 +145,9 @@ def test_constants_that_equal_others_without_being_the_same():
     same = (1, (float("2"), "a"), ())
     others = [(True, (2.0, "a"), ()), (1, (2, "a"), ()), (1, (2.0, "a")), [1, (2.0, "a"), ()]]
     assert accepts(shape, same, *others) == [True, False, False, False, False]
-
-
-class Pair(NamedTuple):
-    x: int
-    y: float
+    others = [Pair(True, 0.0), Pair(1, -0.0), Pair(1, 0), (1, 0.0)]
+    assert accepts(ConstantParameter(Pair(1, 0.0)), Pair(1, 0.0), *others) == [True] + [False] * 4
+    assert accepts(ConstantParameter((1, 0.0)), (1, 0.0), *others) == [True, *[False] * 3, True]
 
 
 class Items(tuple):

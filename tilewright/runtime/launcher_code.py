@@ -165,7 +165,9 @@ bits:
   %identical = icmp eq i64 %pattern, %expected
   br i1 %identical, label %yes, label %no
 tuple:
-  %is.tuple = icmp eq ptr %type, @PyTuple_Type
+  %tuple.type.offset = load i64, %record at 16
+  %tuple.type = load ptr, %self at %tuple.type.offset
+  %is.tuple = icmp eq ptr %type, %tuple.type
   br i1 %is.tuple, label %length, label %no
 length:
   %size = load i64, %value at 16

@@ -183,11 +183,12 @@ class Program:
 
     def _add_constant(self, place: _Place, constant: Any) -> None:
         # Equality is too weak for these: 0.0 == -0.0, (1,) == (True,).
-        if type(constant) is tuple:
-            self._add(place, Kind.CONSTANTS, len(constant))
+        kind = type(constant)
+        if kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+            self._add(place, Kind.CONSTANTS, len(constant), self._kept(kind))
             for item in constant:
                 self._add_constant(place, item)
-        elif type(constant) is float:
+        elif kind is float:
             self._add(place, Kind.FLOAT, *struct.unpack("<Q", struct.pack("<d", constant)))
         else:
             self._add(place, Kind.OBJECT, self._kept(constant))

@@ -105,8 +105,9 @@ class Kind(enum.IntEnum):
     A whole number `n` is accepted where, in the arithmetic of u64, `n - low <= span`,
     `n - excluded >= count` and `(n & mask == 0) == is_zero`; the last two hold for addresses too.
 
-    The last word of a record, which no kind needs, says where its value is: the number of a
-    sequence in the low half, that of an item of it in the high one.
+    Types of tuples are in `self`, as other objects are. The last word of a record, which no kind
+    needs, says where its value is: the number of a sequence in the low half, that of an item of it
+    in the high one.
     """
 
     ARRAY = 0  # flags (DLPack's dtype), offset in the table, excluded, count, mask, is_zero
@@ -117,11 +118,9 @@ class Kind(enum.IntEnum):
     BOOLEAN = 5
     OBJECT = 6  # offset in `self` of an object that is the argument or equals it
     FLOAT = 7  # the bits
-    CONSTANTS = 8  # a tuple of them: the number of items, whose records follow
+    CONSTANTS = 8  # a tuple of them: the number of items, whose records follow; offset of the type
     DESCRIPTOR = 9  # the number of axes, and of the sequence that its parts become
-    TUPLE = (
-        10  # the number of items, of the sequence that they become, offset in `self` of the type
-    )
+    TUPLE = 10  # the number of items, and of the sequence that they become; offset of the type
     END = 11  # there are no more
 
 
