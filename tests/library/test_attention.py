@@ -154,6 +154,9 @@ def test_functions_of_the_user(device):
     compiles(function, q, k, v)
     with pytest.raises(NotImplementedError, match="needs `score_mod_gradient`"):
         kernels.attention(q, k, v, score_mod=squared, mod_tensors=tensors).sum().backward()
+    tensors[0].requires_grad_()
+    with pytest.raises(NotImplementedError, match="attention has no derivative by `tensors`"):
+        function(q, k, v).sum().backward()
 
 
 def test_dropout(device):

@@ -69,3 +69,22 @@ def test_batches_are_refused(x, transform):
         NotImplementedError, match=r"tilewright::.* cannot be mapped by `torch\.vma"
     ):
         transform(kernels.relu)(x)
+
+
+def test_arguments_without_a_derivative_are_refused(device):
+    x = torch.randn(4, 5, device=device, requires_grad=True)
+    target = torch.arange(4, device=device)
+    weight = torch.rand(5, device=device, requires_grad=True)
+    loss = kernels.cross_entropy(x, target, weight)
+    with pytest.raises(NotImplementedError, match=r"cross_entropy has no derivative by `weight`"):
+        loss.backward()
+    kernels.cross_entropy(x, target, weight.detach()).backward()
+    assert x.grad is not None
+
+
+def test_slopes_get_no_gradient(device):
+    query = torch.randn(1, 2, 16, 32, device=device, requires_grad=True)
+    slopes = torch.rand(2, device=device, requires_grad=True)
+    out = kernels.attention(query, query, query, alibi_slopes=slopes)
+    with pytest.raises(NotImplementedError, match=r"attention has no derivative by `slopes`"):
+        out.sum().backward()

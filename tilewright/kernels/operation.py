@@ -91,15 +91,23 @@ class Operation:
 
         `backward(ctx, *gradients of the outputs)` returns a gradient, or None, for each argument,
         and is made of operations and of functions of PyTorch. `setup_context(ctx, inputs, output)`
-        keeps what it needs.
+        keeps what it needs. An argument that wants a gradient and gets None is an error, unless
+        the first output has none either.
         """
         if torch is None:
             return
-        self._operator.register_autograd(backward, setup_context=setup_context)
+
+        def whole_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+            given: tuple[Any, ...] = backward(ctx, *gradients)
+            if gradients[0] is not None:
+                self._refuse_lacking(ctx.needs_input_grad, given)
+            return given
 
         def flat_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-            given = backward(ctx, *gradients)
+            given = whole_backward(ctx, *gradients)
             return tuple(None if isinstance(gradient, list) else gradient for gradient in given)
+
+        self._operator.register_autograd(whole_backward, setup_context=setup_context)
 
         # An operator's own formula is not seen by the transforms of torch.func; a Function's is.
         # To that one a list of tensors is no tensor, and has no gradients.
@@ -120,6 +128,14 @@ class Operation:
             f"{_NAMESPACE}::{self.name} has no derivative, and what has one has no second one: take"
             " `x.detach()`, or functions of PyTorch"
         )
+
+    def _refuse_lacking(self, needed: tuple[Any, ...], given: tuple[Any, ...]) -> None:
+        """Raise where an argument wants a gradient that there is no formula for."""
+        for (_, name, _), wanted, gradient in zip(self._parameters, needed, given, strict=True):
+            if _is_lacking(wanted, gradient):
+                raise NotImplementedError(
+                    f"{_NAMESPACE}::{self.name} has no derivative by `{name}`: take its `detach()`"
+                )
 
     def _refuse_tangents_of(self, arguments: tuple[Any, ...]) -> None:
         """Raise where a result would be without the tangent that it has in forward mode.
@@ -142,6 +158,13 @@ class Operation:
             f"{_NAMESPACE}::{self.name} cannot be mapped by `torch.vmap`, which `torch.func.jacrev`"
             " calls: give it a dimension more, or loop over the calls"
         )
+
+
+def _is_lacking(wanted: Any, gradient: Any) -> bool:
+    """Whether a gradient that is wanted is None, for tensors and lists of them."""
+    if isinstance(wanted, list | tuple):
+        return any(map(_is_lacking, wanted, gradient or [None] * len(wanted)))
+    return wanted and gradient is None
 
 
 def _has_tangent(x: Any) -> bool:
