@@ -8,10 +8,11 @@ from tilewright.codegen.code import memory_type
 from tilewright.ir.core import Value
 from tilewright.ir.types import TileType
 
-__all__ = ["CACHE_LINE_BYTES", "Arena", "Buffer"]
+__all__ = ["CACHE_LINE_BYTES", "PAGE_BYTES", "Arena", "Buffer"]
 
 CACHE_LINE_BYTES = 64
-_PAGE_LINES = 64
+PAGE_BYTES = 4096
+_PAGE_LINES = PAGE_BYTES // CACHE_LINE_BYTES
 _STAGGER_LINES = 17
 
 

@@ -74,6 +74,7 @@ class _BlockPlanner:
         self.pending: Nest | None = None
         self.pending_leaves: list[tuple[Value, bool]] = []
         self.waiting: list[Op] = []  # pure scalar ops that need what the pending nest computes
+        self.not_yet_there: set[Value] = set()  # what its reductions, and these ops, result in
         self.loads: list[ops.Load] = []
         self.position = 0
 
@@ -163,20 +164,15 @@ class _BlockPlanner:
             pulls_tiles = any(v.shape for v in op.operands)
             if op.effects & Effect.WRITE or (writes and op.effects) or pulls_tiles:
                 self._flush()
-            elif self._not_yet_there().intersection(op.operands):
+            elif not self.not_yet_there.isdisjoint(op.operands):
                 if not op.effects and not op.regions:
                     self.waiting.append(op)
+                    self.not_yet_there.update(op.results)
                     return
                 self._flush()
         for operand in op.operands:
             self._keep_gather_sources(operand)
         self.steps.append(op)
-
-    def _not_yet_there(self) -> set[Value]:
-        """Return the scalars that are there once the pending nest has run."""
-        roots = self.pending.roots if self.pending is not None else []
-        reduces = [root.op for root in roots if isinstance(root, ReduceRoot)]
-        return {result for op in (*reduces, *self.waiting) for result in op.results}
 
     def _on_its_own(self, op: Op) -> None:
         self._flush()
@@ -304,13 +300,13 @@ class _BlockPlanner:
         A nest would compute it again for each row. It is computed of scalars before the pending
         nest, which what pulls the tiles may still join.
         """
-        later = self._not_yet_there()
         for value in values:
             for part in self.uses.columns(value):
-                leaves = [leaf for leaf, _ in self.uses.leaves((part,))]
-                if any(leaf.shape or leaf in later for leaf in leaves):
+                cost = self.uses.cost(part, enough=MUCH_ARITHMETIC)
+                if not self.uses.is_virtual(part) or cost <= MUCH_ARITHMETIC:
                     continue
-                if self.uses.is_virtual(part) and self.uses.cost(part) > MUCH_ARITHMETIC:
+                leaves = [leaf for leaf, _ in self.uses.leaves((part,))]
+                if not any(leaf.shape or leaf in self.not_yet_there for leaf in leaves):
                     buffer = self.planner.give_buffer(part)
                     self.steps.append(Nest(part.shape, [FillRoot(part, buffer, part)]))
 
@@ -345,6 +341,8 @@ class _BlockPlanner:
             self.pending_leaves = []
         assert self.pending is not None
         self.pending.roots.append(root)
+        if isinstance(root, ReduceRoot):
+            self.not_yet_there.update(root.op.results)
         self.pending_leaves += self.uses.leaves(root.pulls)
         if alone:
             self._flush()
@@ -371,7 +369,7 @@ class _BlockPlanner:
     def _flush(self) -> None:
         if self.pending is not None:
             self.steps += (self.pending, *self.waiting)
-            self.pending, self.waiting = None, []
+            self.pending, self.waiting, self.not_yet_there = None, [], set()
 
     def _joins(self, root: Root, shape: tuple[int, ...]) -> bool:
         nest = self.pending
@@ -379,12 +377,11 @@ class _BlockPlanner:
             return False
         if isinstance(root, ReduceRoot) and nest.reduced_axis not in {None, root.op.axis}:
             return False
-        computed = self._not_yet_there()
         filled = {r.buffer for r in nest.roots if isinstance(r, FillRoot)}
         stores = [r.op for r in nest.roots if isinstance(r, StoreRoot)]
         leaves = list(self.uses.leaves(root.pulls))
         for leaf, same_index in leaves:
-            if leaf in computed:
+            if leaf in self.not_yet_there:
                 return False
             if not same_index and self.planner.buffers.get(leaf) in filled:
                 return False

@@ -25,7 +25,7 @@ from tilewright.codegen.code import (
     memory_type,
     vector,
 )
-from tilewright.codegen.cpu.buffers import Buffer
+from tilewright.codegen.cpu.buffers import PAGE_BYTES, Buffer
 from tilewright.codegen.cpu.lane_memory import LaneMemory
 from tilewright.errors import InternalError, Location
 from tilewright.ir.core import Op, Result, Value
@@ -56,7 +56,6 @@ class Coordinate:
 
 
 ZERO = Coordinate("0")
-PAGE_BYTES = 4096
 Index = tuple[Coordinate, ...]
 
 
