@@ -25,7 +25,15 @@ class LSTM(_LSTM):  # type: ignore[misc]
     """
 
     def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> Any:
-        """Return the outputs, and the last hidden and cell state: see `torch.nn.LSTM`."""
+        """Return the outputs, and the last hidden and cell state, as `torch.nn.LSTM` does.
+
+        Args:
+            input: (time, batch, features), (batch, time, features) with `batch_first`, (time,
+                features), or a `PackedSequence`.
+            hx: The first hidden and cell state, each (layers * directions, batch, hidden); zeros
+                without it.
+            lengths: int of (batch,): how many steps each padded sequence has; all without it.
+        """
         _check(self)
         y, *states = _computed(self, lstm, input, hx, lengths)
         return y, tuple(states)
@@ -38,7 +46,14 @@ class GRU(_GRU):  # type: ignore[misc]
     """
 
     def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> Any:
-        """Return the outputs, and the last hidden state: see `torch.nn.GRU`."""
+        """Return the outputs, and the last hidden state, as `torch.nn.GRU` does.
+
+        Args:
+            input: (time, batch, features), (batch, time, features) with `batch_first`, (time,
+                features), or a `PackedSequence`.
+            hx: The first hidden state, (layers * directions, batch, hidden); zeros without it.
+            lengths: int of (batch,): how many steps each padded sequence has; all without it.
+        """
         _check(self)
         y, state = _computed(self, gru, input, None if hx is None else (hx,), lengths)
         return y, state

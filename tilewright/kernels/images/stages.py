@@ -106,7 +106,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Resize(Stage):
-    """Images of another size; `antialias` widens the filter where they shrink."""
+    """Images of another size.
+
+    Args:
+        size: Height and width of the results, in pixels; one number for both.
+        interpolation: "nearest", "bilinear" or "bicubic" (the cubic of Keys with a = -1/2 where
+            `antialias` holds, else a = -3/4).
+        antialias: Whether the filter widens where images shrink, so that every pixel counts.
+
+    >>> Resize(224)
+    Resize(size=(224, 224), interpolation='bilinear', antialias=True)
+    """
 
     size: Size
     interpolation: Interpolation = "bilinear"
@@ -123,7 +133,15 @@ class Resize(Stage):
 
 @dataclass(frozen=True)
 class Crop(Stage):
-    """The part of the images that begins at (top, left)."""
+    """The part of the images that begins at (`top`, `left`).
+
+    Args:
+        top, left: The first row and column that stay, in pixels.
+        height, width: The size of the results; a part that is not inside is a `ValueError`.
+
+    >>> Crop(top=2, left=0, height=4, width=8).output_size(16, 16)
+    (4, 8)
+    """
 
     top: int
     left: int
@@ -139,7 +157,15 @@ class Crop(Stage):
 
 @dataclass(frozen=True)
 class CenterCrop(Stage):
-    """The middle of the images."""
+    """The middle of the images.
+
+    Args:
+        size: Height and width of the results, in pixels; one number for both. Larger than the
+            images is a `ValueError`.
+
+    >>> CenterCrop(8).output_size(16, 32)
+    (8, 8)
+    """
 
     size: Size
 
@@ -155,14 +181,34 @@ class CenterCrop(Stage):
 
 @dataclass(frozen=True)
 class RandomCrop(CenterCrop):
-    """A part of that size, anywhere in the image."""
+    """A part of that size, anywhere in the image: all places are equally likely.
+
+    Args:
+        size: Height and width of the results, in pixels; one number for both.
+
+    >>> RandomCrop((8, 4)).output_size(16, 32)
+    (8, 4)
+    """
 
     columns: ClassVar[int] = 2  # top, left
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Stage):
-    """A part of random size and proportions, resized: `scale` is of areas, `ratio` width/height."""
+    """A part of random size and proportions, resized.
+
+    Args:
+        size: Height and width of the results, in pixels; one number for both.
+        scale: The least and the largest part of the image's area that is kept.
+        ratio: The least and the largest width / height of the part; its logarithm is uniform.
+        interpolation: "nearest", "bilinear" or "bicubic", as for `Resize`.
+        antialias: As for `Resize`.
+
+    Source: Szegedy et al., "Going deeper with convolutions", 2015, section 6.
+
+    >>> RandomResizedCrop(224, scale=(0.5, 1.0)).output_size(480, 640)
+    (224, 224)
+    """
 
     columns: ClassVar[int] = 4  # top, left, height, width
     size: Size
@@ -184,7 +230,14 @@ class RandomResizedCrop(Stage):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Stage):
-    """Left and right change places with probability `p`."""
+    """Left and right change places.
+
+    Args:
+        p: With which probability, from 0 to 1, for each image by itself.
+
+    >>> RandomHorizontalFlip()
+    RandomHorizontalFlip(p=0.5)
+    """
 
     columns: ClassVar[int] = 1
     p: float = 0.5
@@ -196,7 +249,14 @@ class RandomHorizontalFlip(Stage):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(Stage):
-    """Top and bottom change places with probability `p`."""
+    """Top and bottom change places.
+
+    Args:
+        p: With which probability, from 0 to 1, for each image by itself.
+
+    >>> RandomVerticalFlip(0.1)
+    RandomVerticalFlip(p=0.1)
+    """
 
     columns: ClassVar[int] = 1
     p: float = 0.5
@@ -208,10 +268,21 @@ class RandomVerticalFlip(Stage):
 
 @dataclass(frozen=True)
 class RandomAffine(Stage):
-    """Turned clockwise by `degrees`, moved by parts of the size, scaled, and sheared by degrees.
+    """Turned clockwise, moved, scaled and sheared about the middle; each by a uniform number.
 
-    `fill` is the color outside; with None it is 0, and edges are not softened twice. `offset` is in
-    pixels, beside what is random.
+    Args:
+        degrees: The least and the largest angle, or one number for -degrees to degrees.
+        translate: How far at most, as parts of width and height, in both directions.
+        scale: The least and the largest factor, above 0.
+        shear: Least and largest angles in degrees along x, and then along y; one number for
+            -shear to shear along x.
+        interpolation: "nearest" or "bilinear".
+        fill: The color outside, a number or one for each channel; with None it is 0, and edges
+            are not softened twice.
+        offset: Along x and y in pixels, beside what is random.
+
+    >>> RandomAffine(10).degrees
+    (-10.0, 10.0)
     """
 
     columns: ClassVar[int] = 6  # the matrix from places in the result to places in the image
@@ -236,7 +307,16 @@ class RandomAffine(Stage):
 
 @dataclass(frozen=True)
 class RandomRotation(Stage):
-    """Turned counter-clockwise by a random angle; what was in the corners is lost."""
+    """Turned counter-clockwise about the middle; what was in the corners is lost.
+
+    Args:
+        degrees: The least and the largest angle, or one number for -degrees to degrees.
+        interpolation: "nearest" or "bilinear".
+        fill: The color outside, a number or one for each channel; None as for `RandomAffine`.
+
+    >>> RandomRotation((0, 90)).degrees
+    (0, 90)
+    """
 
     columns: ClassVar[int] = 6
     turns: ClassVar[float] = -1.0
@@ -256,7 +336,19 @@ class RandomRotation(Stage):
 
 @dataclass(frozen=True)
 class ColorJitter(Stage):
-    """Brightness, contrast, saturation and hue change, in a random order for each image."""
+    """Brightness, contrast, saturation and hue change, in a random order for each image.
+
+    Each is blended by a uniform factor f as f * image + (1 - f) * other, where other is black, the
+    mean of the gray image, or the gray image; the hue is turned. Results stay in range.
+
+    Args:
+        brightness, contrast, saturation: The least and the largest factor, or one number for
+            1 - number to 1 + number; None changes nothing.
+        hue: Two numbers from -1/2 to 1/2, parts of a full turn, or one number for -hue to hue.
+
+    >>> ColorJitter(brightness=0.25).brightness
+    (0.75, 1.25)
+    """
 
     columns: ClassVar[int] = 8  # which comes first, second, ...; and how much of each
     brightness: float | Range | None = None
@@ -282,12 +374,23 @@ class ColorJitter(Stage):
 
 @dataclass(frozen=True)
 class ToFloat(Stage):
-    """Of uint8 images, floating-point ones from 0 to 1."""
+    """Of uint8 images, floating-point ones: image / 255; others stay as they are.
+
+    >>> ToFloat()
+    ToFloat()
+    """
 
 
 @dataclass(frozen=True)
 class Normalize(Stage):
-    """(image - mean) / std for each channel; uint8 images are made floating-point ones first."""
+    """(image - mean) / std for each channel; uint8 images are made floating-point ones first.
+
+    Args:
+        mean, std: A number for each channel, of images from 0 to 1; `std` must not be 0.
+
+    >>> Normalize([0.5], [0.25])
+    Normalize(mean=(0.5,), std=(0.25,))
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -300,7 +403,16 @@ class Normalize(Stage):
 
 @dataclass(frozen=True)
 class Erase(Stage):
-    """A rectangle becomes `value`, a number or one for each channel."""
+    """A rectangle becomes `value`.
+
+    Args:
+        i, j: Its top and left, in pixels.
+        h, w: Its height and width.
+        value: A number, or one for each channel.
+
+    >>> Erase(0, 0, 4, 4)
+    Erase(i=0, j=0, h=4, w=4, value=0.0)
+    """
 
     i: int
     j: int
@@ -311,7 +423,19 @@ class Erase(Stage):
 
 @dataclass(frozen=True)
 class RandomErasing(Stage):
-    """With probability `p`, a random rectangle becomes `value`."""
+    """A random rectangle becomes `value`.
+
+    Args:
+        p: With which probability, from 0 to 1, for each image by itself.
+        scale: The least and the largest part of the image's area.
+        ratio: The least and the largest width / height; its logarithm is uniform.
+        value: A number, or one for each channel.
+
+    Source: Zhong et al., "Random erasing data augmentation", 2017.
+
+    >>> RandomErasing(p=0.25).p
+    0.25
+    """
 
     columns: ClassVar[int] = 4  # top, left, height, width
     p: float = 0.5
@@ -328,7 +452,16 @@ class RandomErasing(Stage):
 
 @dataclass(frozen=True)
 class MixUp(Stage):
-    """lam * image + (1 - lam) * the image before it; `lam` is of Beta(alpha, alpha), for all."""
+    """lam * image + (1 - lam) * the image before it in the batch, for all images with one lam.
+
+    Args:
+        alpha: lam is drawn from Beta(alpha, alpha); above 0.
+
+    Source: Zhang et al., "mixup: beyond empirical risk minimization", 2017.
+
+    >>> MixUp(0.2)
+    MixUp(alpha=0.2)
+    """
 
     columns: ClassVar[int] = 1
     alpha: float = 1.0
