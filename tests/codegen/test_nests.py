@@ -1,5 +1,7 @@
 """Loop nests of the CPU: what is kept in memory between them, and which masks are left out."""
 
+import re
+
 import numpy as np
 
 import tilewright as tw
@@ -57,3 +59,23 @@ def test_what_they_select_may_be_the_same_for_all_elements():
 def test_consecutive_loads_are_read_again_not_kept():
     # The sums of rows are all that has to be in memory, not elements and not their addresses.
     assert variances(8, BLOCK).code.scratch_bytes < 2 * ROWS * BLOCK
+
+
+@tw.jit
+def chosen_kernel(x_ptr, flags_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    mask = column < columns
+    is_chosen = tl.load(flags_ptr + column) != 0
+    x = tl.load(x_ptr + column, mask, 0)
+    tl.store(out_ptr + BLOCK, tl.sum(tl.where(is_chosen, x, -x)))
+    tl.store(out_ptr + column, column, is_chosen)
+
+
+def test_a_mask_without_a_test_that_selects_does_not_keep_others():
+    x, flags = np.arange(BLOCK, dtype=np.int32), np.arange(BLOCK, dtype=np.int32) % 3
+    for columns in (BLOCK, BLOCK - 5):
+        out = np.zeros(BLOCK + 1, np.int32)
+        kernel = chosen_kernel[(1,)](x, flags, out, columns, BLOCK=BLOCK)
+        assert out[-1] == np.where(flags != 0, x, -x)[:columns].sum()
+        np.testing.assert_array_equal(out[:-1], np.where(flags != 0, x, 0))
+    assert len(re.findall(r"^whole\w*:", kernel.asm["llir"], re.MULTILINE)) == 1

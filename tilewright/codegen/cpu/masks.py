@@ -13,25 +13,28 @@ from tilewright.codegen.cpu.pull import Coordinate, Index, Puller
 from tilewright.ir.core import Value
 from tilewright.ops.elementwise import Predicate
 
-__all__ = ["fullness"]
+__all__ = ["fullness", "has_test"]
 
 _INCREASING_HOLDS_LAST = {Predicate.LT, Predicate.LE}
 
 
 def fullness(puller: Puller, masks: list[Value]) -> Element | None:
     """Write the test that all `masks` are full and return it; None where no such test is known."""
-    terms: list[Value] = []
-    for mask in masks:
-        found = _terms(mask)
-        if found is None or not all(_is_testable(puller, term) for term in found):
-            return None
-        terms += (term for term in found if term not in terms)
+    if not all(has_test(puller, mask) for mask in masks):
+        return None
+    terms = dict.fromkeys(term for mask in masks for term in _terms(mask) or ())
     tests = [test for term in terms for test in _tests(puller, term)]
     total = Element("true", 1, 0)
     for test in tests:
         level = max(total.level, test.level)
         total = Element(puller.code.assign(f"and i1 {total.text}, {test.text}", level), 1, level)
     return total
+
+
+def has_test(puller: Puller, mask: Value) -> bool:
+    """Whether a test is known that a mask is full."""
+    terms = _terms(mask)
+    return terms is not None and all(_is_testable(puller, term) for term in terms)
 
 
 def _terms(mask: Value) -> list[Value] | None:

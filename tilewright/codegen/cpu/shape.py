@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright import ops
 from tilewright.codegen.cpu.effects import AtomicRoot, HistogramRoot, PrintRoot
+from tilewright.codegen.cpu.masks import has_test
 from tilewright.codegen.cpu.nest import FillRoot, Nest, ReduceRoot, StoreRoot
 from tilewright.codegen.cpu.pull import Puller
 from tilewright.codegen.uses import Uses, defining_op
@@ -34,7 +35,7 @@ def shape_nest(nest: Nest, puller: Puller, uses: Uses, vector_bits: int) -> int:
     while lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     nest.lanes = lanes
-    nest.masks = _masks(nest, uses)
+    nest.masks = _masks(nest, puller, uses)
     cost = sum(min(uses.cost(v, load=1), 100) for v in nest.sources)
     reduces = any(isinstance(r, ReduceRoot) for r in nest.roots)
     if not reduces:
@@ -53,11 +54,11 @@ def _shape_streaming(nest: Nest, uses: Uses, vector_bits: int) -> int:
     return 4
 
 
-def _masks(nest: Nest, uses: Uses) -> list[Value]:
+def _masks(nest: Nest, puller: Puller, uses: Uses) -> list[Value]:
     """Return the masks in a nest that is small enough to write twice.
 
     They are those of loads and stores, and among what selects an element those that are the mask
-    of any.
+    of any: if there is no test for such a one, the others are left out all the same.
     """
     if sum(min(uses.cost(v, load=1), LARGE_BODY) for v in nest.sources) > LARGE_BODY:
         return []
@@ -68,7 +69,7 @@ def _masks(nest: Nest, uses: Uses) -> list[Value]:
     for op in uses.pulled(nest.sources):
         mask = op.mask if isinstance(op, ops.Load) else None
         if isinstance(op, ops.Select) and op.condition in uses.masks:
-            mask = op.condition
+            mask = op.condition if has_test(puller, op.condition) else None
         if mask is not None:
             masks[mask] = None
     return list(masks)
