@@ -25,7 +25,8 @@ def token_places(table, strides, step, pages, sequence, token, is_token, PAGE: t
     else:  # noqa: RET505 - both are compiled
         at_page = table + sequence.to(tl.int64) * strides[3] + token // PAGE
         page = tl.load(at_page, mask=is_token, other=0).to(tl.int64)
-        is_there = is_token & (page >= 0) & (page < pages)
+        # One comparison, for below 0, too: each lane of each layout makes it anew.
+        is_there = is_token & (page.to(tl.uint64) < pages)
         return page * step[0] + (token % PAGE) * step[1], is_there
 
 
