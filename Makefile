@@ -84,12 +84,12 @@ $(VENV)/.run: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[test]'
-	$(VENV)/bin/python $(PIP_INSTALL) $(TORCH) || echo "tests that need torch are skipped"
+	$(if $(TORCH),$(VENV)/bin/python $(PIP_INSTALL) $(TORCH) ||) echo "tests that need torch are skipped"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[dev]'
-	$(VENV)/bin/python $(PIP_INSTALL) $(TORCH) || echo "tests that need torch are skipped"
+	$(if $(TORCH),$(VENV)/bin/python $(PIP_INSTALL) $(TORCH) ||) echo "tests that need torch are skipped"
 	@touch $@
 
 # Its own environment: whether torch is there must not change what the tests see.
