@@ -16,6 +16,7 @@ cheap.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from tilewright import ops
@@ -76,6 +77,7 @@ class _BlockPlanner:
         self.waiting: list[Op] = []  # pure scalar ops that need what the pending nest computes
         self.not_yet_there: set[Value] = set()  # what its reductions, and these ops, result in
         self.loads: list[ops.Load] = []
+        self.writes = [i for i, op in enumerate(block.ops) if op.effects & Effect.WRITE]
         self.position = 0
 
     def plan(self) -> BlockPlan:
@@ -362,9 +364,10 @@ class _BlockPlanner:
         ]
 
     def _crosses_a_write(self, load: ops.Load) -> bool:
-        last = self.uses.last_pull(load, self.block)
-        later = self.block.ops[self.position + 1 : max(last, 0)]
-        return any(op.effects & Effect.WRITE for op in later)
+        number = bisect_right(self.writes, self.position)
+        if number == len(self.writes):
+            return False
+        return self.writes[number] < self.uses.last_pull(load, self.block)
 
     def _flush(self) -> None:
         if self.pending is not None:
