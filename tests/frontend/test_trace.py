@@ -20,7 +20,7 @@ import pytest
 
 import tilewright.language as tl
 from tests.frontend.harness import FP32, INT32, ir_of, kernel, returned, run_traced, stored
-from tilewright.errors import CompileError
+from tilewright.errors import CompileError, LaunchError
 from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.function import KernelFunction, device_function
 from tilewright.frontend.trace import Constant, Runtime, trace
@@ -672,7 +672,7 @@ def test_do_not_specialize():
 
 def test_calling_a_kernel_outside():
     outside = contextvars.Context()
-    with pytest.raises(CompileError, match="`both` is a kernel") as raised:
+    with pytest.raises(LaunchError, match="`both` is a kernel") as raised:
         outside.run(both, 3)
     assert "both[grid]" in raised.value.hint
 

@@ -263,7 +263,14 @@ def test_other_errors_name_the_configuration(monkeypatch):
     x = np.zeros(4, np.float32)
     with pytest.raises(CompileError, match="wrong") as caught:
         tuned(steps(1, 2), [1.0, 2.0])[(4,)](x, 4)
-    assert "while tuning add with STEP: 2" in caught.value.__notes__[0]
+    assert "while tuning add with STEP: 2" in str(caught.value)
+
+
+def test_the_only_configuration_is_named_where_it_does_not_compile():
+    kernel = tuned(steps("one"), [])
+    for launch in (kernel[(4,)], kernel.warmup):
+        with pytest.raises(CompileError, match="with the configuration STEP: one"):
+            launch(np.zeros(4, np.float32), 4)
 
 
 def test_a_configuration_that_no_machine_has_is_a_mistake():
@@ -271,7 +278,7 @@ def test_a_configuration_that_no_machine_has_is_a_mistake():
     configs = [Config({"STEP": 1}), Config({"STEP": 2}, num_warps=3)]
     with pytest.raises(LaunchError, match="`num_warps` is a power of two") as caught:
         tuned(configs, [1.0, 2.0])[(4,)](np.zeros(4, np.float32), 4)
-    assert "while tuning add with STEP: 2, num_warps: 3" in caught.value.__notes__[0]
+    assert "while tuning add with STEP: 2, num_warps: 3" in str(caught.value)
 
 
 def test_an_error_during_the_trials_restores():
@@ -287,12 +294,49 @@ def test_an_error_during_the_trials_restores():
 
 
 @pytest.mark.parametrize(
-    ("keywords", "message"),
-    [({"STEP": 3}, "`STEP` is given in the call"), ({"num_warps": 8}, "`num_warps` is given")],
+    ("arguments", "keywords", "message"),
+    [
+        ((4, 3), {}, "`STEP` is given in the call"),
+        ((4,), {"STEP": 3}, "`STEP` is given in the call"),
+        ((4,), {"num_warps": 8}, "`num_warps` is given in the call"),
+        ((4,), {"n": 4}, "add: `n` is given twice"),
+        ((4, 5, 6), {}, "add takes 3 arguments, but 4"),
+    ],
 )
-def test_a_parameter_given_twice(keywords, message):
-    with pytest.raises(LaunchError, match=message):
-        tuned(steps(1, 2), [])[(4,)](np.zeros(4, np.float32), 4, **keywords)
+def test_a_parameter_given_twice(arguments, keywords, message):
+    kernel, x = tuned(steps(1, 2), [1.0, 2.0], reset_to_zero=["x_ptr"]), np.ones(4, np.float32)
+    for _ in range(2):  # before it is tuned, and after
+        for call in (kernel[(4,)], kernel.warmup):
+            with pytest.raises(LaunchError, match=message):
+                call(x, *arguments, **keywords)
+        kernel[(4,)](np.zeros(4, np.float32), 4)
+    assert x.all()
+
+
+def test_calling_without_a_grid():
+    computed = tw.heuristics({"STEP": lambda arguments: 1})(tw.jit(add))
+    for kernel in (tuned(steps(1, 2), []), computed):
+        with pytest.raises(LaunchError, match=r"`add` is a kernel.*\n.*add\[grid\]"):
+            kernel(np.zeros(4, np.float32), 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "message"),
+    [
+        (
+            (),
+            "n",
+            "computes `STEP` asks for the argument `n`.*\n(.*\n)*.*add\\[grid\\]\\(x_ptr, n\\)",
+        ),
+        ((4,), "m", "computes `STEP` raises KeyError: 'm'\n.*`x_ptr`, `n`"),
+        ((4, 1), "n", "`STEP` is given by position, and computed"),
+    ],
+)
+def test_heuristics_that_do_not_fit_the_call(arguments, key, message):
+    kernel = tw.heuristics({"STEP": lambda given: given[key]})(tw.jit(add))
+    for call in (kernel[(4,)], kernel.warmup, kernel.debug[(4,)]):
+        with pytest.raises(LaunchError, match=message):
+            call(np.zeros(4, np.float32), *arguments)
 
 
 def test_names_that_are_no_parameters():

@@ -123,7 +123,7 @@ def test_launchers_are_tried_in_turn(kernel):
 def test_wrong_calls(kernel):
     with pytest.raises(LaunchError, match=r"kernel takes 5 arguments, but .* given by position"):
         kernel.launch_function((1,), 1, 2, 3, 4)
-    with pytest.raises(TypeError, match=r"kernel\(\) got multiple values for argument 'x'"):
+    with pytest.raises(LaunchError, match="kernel: `x` is given twice"):
         kernel.launch_function((1,), 1, x=2)
     assert not kernel.calls
 

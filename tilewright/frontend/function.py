@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, cast
 
-from tilewright.errors import CompileError
+from tilewright.errors import CompileError, LaunchError
 from tilewright.frontend.context import Tracing, current
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.eager import call_eagerly
@@ -14,7 +14,7 @@ from tilewright.frontend.trace import call_traced, element_block
 from tilewright.ir.core import Block
 from tilewright.ir.types import TileType
 
-__all__ = ["KernelFunction", "device_function"]
+__all__ = ["KernelFunction", "device_function", "not_called"]
 
 
 class KernelFunction(Definition):
@@ -25,10 +25,8 @@ class KernelFunction(Definition):
         try:
             context = current()
         except CompileError:
-            raise CompileError(
-                f"`{self.name}` is a kernel: it cannot be called like a Python function",
-                hint=f"launch it with {self.name}[grid](...), or call it from another kernel",
-            ) from None
+            hint = f"launch it with {self.name}[grid](...), or call it from another kernel"
+            raise not_called(self.name, hint) from None
         if isinstance(context, Tracing):
             return call_traced(self, args, named)
         return call_eagerly(self, args, named)
@@ -36,6 +34,13 @@ class KernelFunction(Definition):
     def element_block(self, types: Sequence[TileType], count: int | None) -> Block:
         """Return the region that computes `count` scalars (None: any number) from scalars."""
         return element_block(self, types, count)
+
+
+def not_called(name: str, hint: str) -> LaunchError:
+    """Return the error about a kernel that is called without a grid."""
+    return LaunchError(
+        f"`{name}` is a kernel: it cannot be called like a Python function", hint=hint
+    )
 
 
 def device_function(fn: object) -> KernelFunction:

@@ -435,7 +435,12 @@ def _is_small_float(value: np.generic) -> bool:
 def _refused(name: str, value: Any) -> LaunchError:
     what = _article(value)
     match value:
-        case str() | DType() | type():
+        case str():
+            hint = (
+                "pass an array or a number; a text is a constant of the kernel, annotated "
+                f"`{name}: tl.constexpr`"
+            )
+        case DType() | type():
             hint = f"annotate it as a constant of the kernel: `{name}: tl.constexpr`"
         case list() | set() | range():
             hint = "pass a tuple of numbers, or an array: `np.array(...)`"

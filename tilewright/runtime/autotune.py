@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright import env
-from tilewright.errors import LaunchError
+from tilewright.errors import CompileError, LaunchError, Unsupported
 from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
 from tilewright.runtime.dispatch import Grid
@@ -27,7 +27,7 @@ from tilewright.runtime.progress import Progress
 from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.report import tell
 from tilewright.runtime.tensor_descriptor import TensorDescriptor
-from tilewright.runtime.trials import Call, TrialHooks, Trials
+from tilewright.runtime.trials import Call, TrialHooks, Trials, name_configuration
 from tilewright.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -141,8 +141,16 @@ class Autotuner(DecoratedKernel):
             self.nargs = call.named
             config = self._chosen(call)
             self.best_config = config
-            self._prepare(call.arguments(config), config)
-            return self.fn.run(*args, grid=grid, **kwargs, **config.all_kwargs())
+            chosen = config.all_kwargs()
+            arguments = {**call.named, **chosen}
+            if len(arguments) < len(call.named) + len(chosen):
+                self._refuse_conflicts(call)
+            self._prepare(arguments, config)
+            try:
+                return self.fn.run(*args, grid=grid, **kwargs, **chosen)
+            except (CompileError, Unsupported) as error:
+                name_configuration(error, f"with the configuration {config}")
+                raise
 
     def interpret(self, *args: Any, grid: Grid, **kwargs: Any) -> None:
         """Run the body as ordinary Python with the first configuration; stderr tells which."""
@@ -161,14 +169,21 @@ class Autotuner(DecoratedKernel):
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile for every configuration without launching; return the kernels."""
         call = self._call(args, kwargs, grid)
+        self._refuse_conflicts(call)
         kernels = []
         for config in self._pruned(call):
             call.set_blocks(config)
-            kernels.append(self.fn.warmup(*args, grid=grid, **kwargs, **config.all_kwargs()))
+            try:
+                kernels.append(self.fn.warmup(*args, grid=grid, **call.keywords(config)))
+            except (CompileError, Unsupported) as error:
+                name_configuration(error, f"with the configuration {config}")
+                raise
         return kernels
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Call:
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        if len(named) < len(args) + len(kwargs):
+            self.base_fn.binder.bind(*args, **kwargs)  # it says what is too many
         return Call(args, kwargs, grid, named)
 
     def _chosen(self, call: Call) -> Config:

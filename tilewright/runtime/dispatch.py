@@ -49,24 +49,51 @@ class State(Protocol):
 class Binder:
     """What is made from one signature; see `make_binder`.
 
-    `bind(*arguments, **named)` returns the values of all parameters, and the launch options. The
-    first `positional` parameters may be given by position.
+    `match(*arguments, **named)` returns the values of all parameters, and the launch options; it
+    raises `TypeError` where one is given twice. The first `positional` parameters may be given by
+    position.
     """
 
-    bind: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
+    match: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
     names: tuple[str, ...]
     defaults: tuple[Any, ...]
     positional: int
     takes_any_number: bool
 
+    def bind(self, *arguments: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the values of all parameters, and the launch options.
+
+        Raises `LaunchError` where the call gives more than there are, or one of them twice.
+        """
+        try:
+            return self.match(*arguments, **named)
+        except TypeError:
+            raise self._given_twice(arguments, named) from None
+
+    def _given_twice(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> LaunchError:
+        by_position = self.names[: min(len(arguments), self.positional)]
+        twice = next(name for name in by_position if name in named)
+        return LaunchError(
+            f"{self.match.__name__}: `{twice}` is given twice, by position and by name",
+            hint=f"the parameters are {', '.join(f'`{n}`' for n in self.names)}, in this order",
+        )
+
     def launch_function(self, state: State) -> Callable[..., Any]:
         """Return the function `launch(grid, *arguments, **named)` of a kernel."""
-        bind, names = self.bind, self.names
+        match, names = self.match, self.names
 
         def launch(grid: Grid, /, *arguments: Any, **named: Any) -> Any:
-            values, options = bind(*arguments, **named)
+            try:
+                values, options = match(*arguments, **named)
+            except TypeError:
+                raise self._given_twice(arguments, named) from None
             if callable(grid):
-                grid = _computed(grid, names, values, bind.__name__)
+                try:
+                    grid = _computed(grid, names, values, match.__name__)
+                except Exception:
+                    if any(value is MISSING for value in values):
+                        return state.launch((1, 1, 1), values, options)  # it says which
+                    raise
             x, y, z = extents(grid)
             if state.check is not None:
                 state.check()
@@ -168,6 +195,7 @@ def _no_key(name: str, error: KeyError, names: Sequence[str]) -> LaunchError:
 def extents(grid: Any) -> Extents:
     """Return the three sizes of a grid given as an int or as 1 to 3 ints.
 
+    Sizes of 1 behind these say nothing, and are left out.
     Raises `LaunchError` for anything else, and for sizes below 0 or above 2^31 - 1.
     """
     if type(grid) is tuple and 1 <= len(grid) <= 3:
@@ -177,9 +205,10 @@ def extents(grid: Any) -> Extents:
             return x, y, z
     sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
     if not sizes or any(size != 1 for size in sizes[3:]):
+        join = "join some axes, and divide tl.program_id(0) in the kernel"
         raise LaunchError(
             f"a grid has 1 to 3 sizes, not {len(sizes)}: {grid!r}",
-            hint="join some axes, and divide tl.program_id(0) in the kernel",
+            hint=join if sizes else "give at least one, how many programs there are: (1,)",
         )
     numbers = [_size(size, grid) for size in sizes[:3]]
     x, y, z = (*numbers, 1, 1)[:3]
@@ -196,8 +225,9 @@ def _size(size: Any, grid: Any) -> int:
             hint=hint if isinstance(size, float) else "a grid is an int or a tuple of 1 to 3 ints",
         ) from None
     if not 0 <= number < _MOST_PROGRAMS:
+        negative = "a size cannot be negative: 0 programs do nothing"
         raise LaunchError(
             f"the grid {grid!r} is out of range: sizes are 0 to 2**31 - 1",
-            hint="use larger blocks, or more axes",
+            hint="use larger blocks, or more axes" if number > 0 else negative,
         )
     return number

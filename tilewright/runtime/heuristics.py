@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LaunchError
+from tilewright.frontend.function import not_called
 from tilewright.runtime.dispatch import Grid
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.kernel_interface import KernelInterface
@@ -28,6 +29,14 @@ class DecoratedKernel(KernelInterface):
         if name.startswith("__") or name == "fn":
             raise AttributeError(name)
         return getattr(self.fn, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise `LaunchError`: a kernel is not run without a grid."""
+        name = self.base_fn.name
+        raise not_called(
+            name,
+            f"launch it with {name}[grid](...); a kernel calls what stands below its decorators",
+        )
 
     @property
     def debug(self) -> DecoratedDebug:
@@ -76,8 +85,34 @@ class Heuristics(DecoratedKernel):
     def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         named = dict(zip(self.arg_names, args, strict=False))
         for name, rule in self.values.items():
-            kwargs[name] = rule({**named, **kwargs})
+            if name in named:
+                raise LaunchError(
+                    f"heuristics of {self.base_fn.name}: `{name}` is given by position, and "
+                    "computed from the other arguments",
+                    hint="leave it out of the call, and give what follows it by name",
+                )
+            try:
+                kwargs[name] = rule({**named, **kwargs})
+            except KeyError as error:
+                raise self._no_key(name, error, {**named, **kwargs}) from error
         return kwargs
+
+    def _no_key(self, name: str, error: KeyError, given: Mapping[str, Any]) -> LaunchError:
+        """Return the error about a function that asks for what it is not given."""
+        key = str(error.args[0]) if error.args else ""
+        asks = f"{self.base_fn.name}: the function that computes `{name}`"
+        if key in self.arg_names and key not in given:
+            call = ", ".join(n for n in self.arg_names if n not in self.values)
+            return LaunchError(
+                f"{asks} asks for the argument `{key}`, which the call does not give",
+                location=self.base_fn.location,
+                hint=f"{self.base_fn.name}[grid]({call})",
+            )
+        has = ", ".join(f"`{n}`" for n in given)
+        return LaunchError(
+            f"{asks} raises KeyError: {key!r}",
+            hint=f"{did_you_mean(key, given)} it is given a dictionary of {has}".lstrip(),
+        )
 
 
 class DecoratedDebug:

@@ -10,6 +10,8 @@ from functools import cached_property
 from types import FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast, overload
 
+import numpy as np
+
 from tilewright import env
 from tilewright.errors import CompileError, LaunchError
 from tilewright.frontend.parameters import Parameter
@@ -533,9 +535,10 @@ _DTYPES = frozenset({"DType", "dtype", *(type(d.numpy).__name__ for d in DTYPES.
 
 def _without_memory(parameter: Parameter, value: Any) -> Argument:
     """Specialise for a value, or for the array that a dtype stands for."""
-    dtype = (
-        None if parameter.is_constexpr or type(value).__name__ not in _DTYPES else dtype_of(value)
+    stands_for_array = type(value).__name__ in _DTYPES or (
+        isinstance(value, type) and issubclass(value, np.generic)
     )
+    dtype = dtype_of(value) if stands_for_array and not parameter.is_constexpr else None
     if dtype is None:
         return specialize(parameter, value)
     return specialize_type(parameter, PointerType(dtype, parameter.is_const))

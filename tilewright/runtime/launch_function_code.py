@@ -37,7 +37,7 @@ def module_text(host: Host) -> str:
 
 _DECLARATIONS = """
 @PyTuple_Type = external global i8
-@PyExc_KeyError = external global ptr
+@PyExc_Exception = external global ptr
 @_Py_NoneStruct = external global i8
 @_Py_NotImplementedStruct = external global i8
 declare ptr @PyDict_Copy(ptr)
@@ -201,11 +201,11 @@ call:
   %is.wrong = icmp eq ptr %computed, null
   br i1 %is.wrong, label %wrong, label %type
 wrong:
-  ; A name that is none of the parameters: Python says which there are.
-  %key.error = load ptr, ptr @PyExc_KeyError
-  %is.key.error = call i32 @PyErr_ExceptionMatches(ptr %key.error)
-  %has.no.key = icmp ne i32 %is.key.error, 0
-  br i1 %has.no.key, label %explain, label %fail
+  ; An argument that is missing, or a name that is none of the parameters: Python says which.
+  %exception = load ptr, ptr @PyExc_Exception
+  %is.exception = call i32 @PyErr_ExceptionMatches(ptr %exception)
+  %has.reason = icmp ne i32 %is.exception, 0
+  br i1 %has.reason, label %explain, label %fail
 explain:
   call void @PyErr_Clear()
   br label %in.python

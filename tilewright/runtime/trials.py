@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompileTimeAssertionFailure, LaunchError, Unsupported
+from tilewright.errors import (
+    CompileTimeAssertionFailure,
+    LaunchError,
+    TilewrightError,
+    Unsupported,
+)
 from tilewright.runtime.arrays import view_array
 from tilewright.runtime.config import Config
 from tilewright.runtime.constants import constant_text
@@ -31,7 +36,7 @@ else:
     fingerprint = Deferred("tilewright.runtime.fingerprint")
     pool = Deferred("tilewright.runtime.pool")
 
-__all__ = ["Call", "TrialHooks", "Trials"]
+__all__ = ["Call", "TrialHooks", "Trials", "name_configuration"]
 
 _QUANTILES = (0.5, 0.2, 0.8)
 _MOST_THREADS = 8
@@ -195,7 +200,7 @@ class Trials:
         except (Unsupported, CompileTimeAssertionFailure, MemoryError) as error:
             self.failures[config] = error
         except Exception as error:
-            error.add_note(f"while tuning {self.kernel.name} with {config}")
+            name_configuration(error, f"while tuning {self.kernel.name} with {config}")
             raise
 
     def _compiled(self, configs: Sequence[Config]) -> dict[Config, Any]:
@@ -286,6 +291,14 @@ class Trials:
         name = self._entry_name(config)
         if name is not None and times is not None:
             cache.write_entry(name, {"config": str(config), "milliseconds": times})
+
+
+def name_configuration(error: Exception, text: str) -> None:
+    """Say in an error which configuration it is about."""
+    if isinstance(error, TilewrightError):
+        error.message += f"\n  {text}"
+    else:
+        error.add_note(text)
 
 
 def _made(kernel: Any) -> Any:
