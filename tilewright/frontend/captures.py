@@ -99,15 +99,21 @@ class Captures:
         is_constant = _may_be_captured(value) or self._is_declared(name)
         if is_constant or env.reads_ordinary_globals():
             return unwrap(value)
-        kind = type(value).__name__
+        kind, type_ = self.kind_of(name), type(value).__name__
         hint = f"write {name} = tl.constexpr(...) there, or pass it as a tl.constexpr parameter"
-        if isinstance(value, int | float | str):
+        if name in self._cells:  # each call of that function may have another value
+            hint = f"write {name} = tl.constexpr({name}) there, above the kernel"
+        elif isinstance(value, int | float | str):
             hint = f"write {name} = tl.constexpr({value!r}) there"
         raise CompileError(
-            f"`{name}` is an ordinary global variable (of type {kind}), which could change after "
+            f"`{name}` is an ordinary {kind} (of type {type_}), which could change after "
             "the kernel has been compiled",
             hint=hint,
         )
+
+    def kind_of(self, name: str) -> str:
+        """Return what a message calls the variable of a name."""
+        return "variable of the enclosing function" if name in self._cells else "global variable"
 
     def _is_declared(self, name: str) -> bool:
         """Whether the module says `name: tl.constexpr = ...`."""

@@ -250,11 +250,24 @@ class Definition:
         for namespace, name, value, path, function in self._recorded:
             now = namespace.get(name)
             if now is not value and _identity(now) != _identity(value):
-                raise CompileError(
-                    f"global variable `{path}` of `{function.name}` has changed since it was "
-                    f"compiled: it was {value!r}, now it is {now!r}",
-                    hint="define the kernel again, or pass the value as a tl.constexpr parameter",
-                )
+                raise _changed(function, path, value, now)
+
+
+def _changed(function: Definition, path: str, value: Any, now: Any) -> CompileError:
+    """Return the error about a name of which the value that was compiled is no longer there."""
+    if isinstance(value, Definition) and isinstance(now, Definition):
+        place = now.location
+        return CompileError(
+            f"the function `{path}` that `{function.name}` calls has been defined again since it "
+            f"was compiled ({place.file}:{place.line})",
+            hint=f"run the definition of `{function.name}` again, which then calls the new one",
+        )
+    kind = function.captures.kind_of(path.partition(".")[0])
+    return CompileError(
+        f"{kind} `{path}` of `{function.name}` has changed since it was compiled: "
+        f"it was {value!r}, now it is {now!r}",
+        hint="define the kernel again, or pass the value as a tl.constexpr parameter",
+    )
 
 
 def _functions_of(value: Any) -> tuple[Any, ...] | None:

@@ -34,7 +34,7 @@ from tilewright.frontend.pythonic import elements, python_function
 from tilewright.frontend.rewrite import REST, RUNTIME, rewrite_function
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
 from tilewright.frontend.statements import DECLARED, no_constant
-from tilewright.frontend.structure import decay, has_tensor
+from tilewright.frontend.structure import decay, has_tensor, rename
 from tilewright.frontend.tensor import Tensor
 from tilewright.frontend.trace import nested_block
 from tilewright.interpreter import Interpreter
@@ -56,6 +56,8 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
         TilewrightError: With the kernel's line, and the calls that led there.
     """
     __tracebackhide__ = True
+    for name, value in arguments.items():
+        rename(value, name)  # for messages
     try:
         with activate(Eager(machine)):
             return call_eagerly(function, (), arguments)

@@ -18,10 +18,6 @@ class Refusal(NamedTuple):
 DELETE = Refusal("`del` is not part of the language", "leave it out, or bind another name")
 YIELD = Refusal("yield is not part of the language", "return a tuple")
 _STARRED = Refusal("a starred target is for assignments, to a name", "name every item")
-_ELEMENT = Refusal(
-    "an element cannot be assigned: values in a kernel do not change",
-    "make a new tile with tl.where, or write memory with tl.store(pointer, value)",
-)
 _ATTRIBUTE = Refusal(
     "an attribute cannot be assigned: values in a kernel do not change",
     "bind a new value to a name",
@@ -46,6 +42,16 @@ def refused_target(
         case ast.Starred():
             return target, _STARRED
         case ast.Subscript():
-            return target, _ELEMENT
+            return target, _refused_element(target)
         case _:
             return target, _ATTRIBUTE
+
+
+def _refused_element(target: ast.Subscript) -> Refusal:
+    pointer, offset = ast.unparse(target.value), ast.unparse(target.slice)
+    is_offset = not any(isinstance(n, ast.Slice | ast.Tuple) for n in ast.walk(target.slice))
+    place = f"{pointer} + {offset}" if is_offset else f"{pointer} + offsets"
+    return Refusal(
+        "an element cannot be assigned: values in a kernel do not change",
+        f"write memory with tl.store({place}, value), or make a new tile with tl.where",
+    )

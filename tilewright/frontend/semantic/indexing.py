@@ -14,7 +14,7 @@ from tilewright.frontend.semantic.diagnostics import device_assert
 from tilewright.frontend.semantic.shapes import reshape, take
 from tilewright.frontend.semantic.values import describe, fail, to_constant
 from tilewright.frontend.tensor import Tensor, constant_array, tensor_operator
-from tilewright.ir.types import DTYPES
+from tilewright.ir.types import DTYPES, PointerType
 from tilewright.ops import Arange, ExpandDims
 
 __all__ = ["index"]
@@ -48,6 +48,14 @@ def _keys(x: Tensor, key: Any) -> list[Any]:
     places = [i for i, item in enumerate(keys) if item is Ellipsis]
     if len(places) > 1:
         fail("an index has more than one `...`", hint="write `:` for the other axes")
+    if named and not x.shape and isinstance(x.dtype, PointerType):
+        name = x.value.name
+        fail(
+            f"{f'`{name}` is' if name else 'this is'} a pointer ({describe(x)}), and a pointer is "
+            "not indexed",
+            hint=f"read with tl.load({name or 'x'} + i), write with "
+            f"tl.store({name or 'x'} + i, value)",
+        )
     if named > len(x.shape):
         fail(
             f"too many indices for a tile of shape {list(x.shape)}: {named}",
