@@ -241,10 +241,10 @@ after it
     (
         no_return,
         """
-        +0: `no_return` returns a value on some paths and nothing on others
-        def no_return(n):
-        ^^^^^^^^^^^^^^^^^
-          try: end the function with a return of the same type
+        +2: `no_return` returns a value on some paths and nothing on others
+                return 1
+                ^^^^^^^^
+          try: return a value of the same type on every path
         """,
     ),
     (

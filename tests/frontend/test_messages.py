@@ -103,3 +103,28 @@ def _stand_in(name):
     namespace = {"tw": tw, "tl": tl}
     exec(f"def {name}(y_ptr): pass", globals(), namespace)
     return namespace[name]
+
+
+@tw.jit
+def doubled(x_ptr, IS_EARLY: tl.constexpr):
+    if IS_EARLY:
+        return None
+    x = tl.load(x_ptr)
+    return x * 2
+
+
+@tw.jit
+def calls_doubled(x_ptr, y_ptr):
+    tl.store(y_ptr, doubled(x_ptr, False))
+
+
+@BOTH
+def test_a_launched_kernel_returns_nothing(start):
+    error = refused(doubled, start, numbers(), IS_EARLY=False)
+    assert error.message.startswith("`doubled` returns a value, and nobody takes")
+    assert "tl.store(pointer, value)" in error.hint
+    assert error.location.line == doubled.first_line + 4
+    doubled[1,](numbers(), IS_EARLY=True)
+    y = numbers()
+    calls_doubled[1,](numbers(), y)
+    assert y[0] == 2

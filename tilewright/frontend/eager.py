@@ -33,7 +33,7 @@ from tilewright.frontend.nested import function_tree, nested_parameters
 from tilewright.frontend.pythonic import elements, python_function
 from tilewright.frontend.rewrite import REST, RUNTIME, rewrite_function
 from tilewright.frontend.semantic import condition, device_assert, to_tensor
-from tilewright.frontend.statements import DECLARED, no_constant
+from tilewright.frontend.statements import DECLARED, no_constant, returned_to_nobody
 from tilewright.frontend.structure import decay, has_tensor, rename
 from tilewright.frontend.tensor import Tensor
 from tilewright.frontend.trace import nested_block
@@ -41,7 +41,7 @@ from tilewright.interpreter import Interpreter
 from tilewright.ir.core import Block
 from tilewright.ir.types import TileType
 
-__all__ = ["call_eagerly", "run_eagerly"]
+__all__ = ["call_eagerly", "require_no_result", "run_eagerly"]
 
 
 def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: Interpreter) -> Any:
@@ -82,6 +82,21 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
             location=_location(islice(_kernel_frames(error.__traceback__), 2)),
             hint="end the recursion with an `if` on a compile-time argument",
         ) from None
+
+
+def require_no_result(function: Definition, result: Any) -> None:
+    """Raise `CompileError` at the `return` where a launched kernel has returned a value."""
+    if result is None:
+        return
+    error = returned_to_nobody(function.name)
+    pending: list[ast.AST] = [*function.syntax.tree.body]
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, ast.Return) and node.value is not None:
+            error.at(function.source.locate(node, function.name, None))
+        elif not isinstance(node, ast.FunctionDef | ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+    raise error
 
 
 # What Python raises where a kernel asks for what a value, or a function, has not. Errors that

@@ -18,7 +18,7 @@ from tilewright.frontend.semantic import condition, device_assert, to_tensor
 from tilewright.frontend.structure import Unusable, has_tensor, leaves
 from tilewright.frontend.tensor import Tensor
 
-__all__ = ["Visitor", "no_constant"]
+__all__ = ["Visitor", "no_constant", "returned_to_nobody"]
 
 _INSTEAD = {
     "AsyncFunctionDef": ("a coroutine", "define a function outside, with @tilewright.jit"),
@@ -42,6 +42,8 @@ DECLARED = Unusable("`{name}` is declared as tl.constexpr, but not assigned yet"
 class Visitor(Loops):
     """Reads one function into the builder's block."""
 
+    is_launched = False  # whether nobody takes what the function returns
+
     def run(self) -> Any:
         """Run the body; return the function's result, compile-time values as they are."""
         self.sequence(self.syntax.tree.body, frozenset())
@@ -49,8 +51,8 @@ class Visitor(Loops):
         if result is not None and not self.ended:
             raise CompileError(
                 f"`{self.function.name}` returns a value on some paths and nothing on others",
-                location=self.function.location,
-                hint="end the function with a return of the same type",
+                location=self.bound_at[RESULT],
+                hint="return a value of the same type on every path",
             )
         return result
 
@@ -102,7 +104,11 @@ class Visitor(Loops):
     # Jumps.
 
     def visit_Return(self, node: ast.Return) -> None:
-        self.names[RESULT] = None if node.value is None else self.expression(node.value)
+        value = None if node.value is None else self.expression(node.value)
+        if self.is_launched and value is not None:
+            raise returned_to_nobody(self.function.name)
+        self.names[RESULT] = value
+        self.bound_at[RESULT] = self.place(node)
         self.names[RETURN] = self.ended = True
 
     def visit_Break(self, node: ast.Break) -> None:
@@ -209,6 +215,15 @@ def no_constant(name: str) -> CompileError:
     return CompileError(
         f"`{name}` is declared as tl.constexpr, but its value is known only when the kernel runs",
         hint="leave the annotation out, or compute it from tl.constexpr parameters alone",
+    )
+
+
+def returned_to_nobody(name: str) -> CompileError:
+    """Return the error about a kernel that is launched and returns a value."""
+    return CompileError(
+        f"`{name}` returns a value, and nobody takes what a launched kernel returns",
+        hint="write the value to memory with tl.store(pointer, value), or call the function from "
+        "another kernel",
     )
 
 

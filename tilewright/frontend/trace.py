@@ -221,10 +221,12 @@ def _run(
     caller: Location | None,
     *,
     checks_overflow: bool = False,
+    is_launched: bool = False,
 ) -> Any:
     """Read a function into a block and return its result."""
     builder = Builder(block)
     visitor = Visitor(function, session, builder, caller)
+    visitor.is_launched = is_launched
     visitor.names.update(arguments)
     token = _SESSION.set(session)
     try:
@@ -248,7 +250,11 @@ def _read_inline(
 
 
 def trace(
-    function: Definition, arguments: Mapping[str, Argument], *, checks_overflow: bool = False
+    function: Definition,
+    arguments: Mapping[str, Argument],
+    *,
+    checks_overflow: bool = False,
+    is_launched: bool = False,
 ) -> Function:
     """Return the tile IR of a kernel for arguments of these types and values.
 
@@ -258,10 +264,11 @@ def trace(
             a tuple argument, whose runtime items become parameters named `x.0`, `x.1`, and a
             `Described` for a descriptor, whose parts become `x.base`, `x.shape.0`, `x.strides.0`.
         checks_overflow: Assert that no sum, difference or product of int32 wraps.
+        is_launched: Refuse a kernel that returns a value.
 
     Returns:
         A function whose parameters are the runtime arguments in order, and whose results are the
-        runtime values that the kernel returns (usually none).
+        runtime values that the kernel returns.
 
     Raises:
         CompileError: The kernel does something that the language does not allow.
@@ -286,7 +293,15 @@ def trace(
     bound = bind_arguments(function, (), values)
     block = Block(tuple(params))
     session = _TraceSession()
-    result = _run(session, function, block, bound, None, checks_overflow=checks_overflow)
+    result = _run(
+        session,
+        function,
+        block,
+        bound,
+        None,
+        checks_overflow=checks_overflow,
+        is_launched=is_launched,
+    )
     block.yields = tuple(leaf.value for leaf in leaves(result))
     return Function(function.name, block, function.location, function.noinline)
 

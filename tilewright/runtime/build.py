@@ -190,7 +190,12 @@ def traced(request: Request, target: NvidiaTarget | None = None) -> Function:
     if target is None and request.target is not None:
         target = request.target.architecture
     with compiling_for(target):
-        function = trace(request.function, arguments, checks_overflow=request.checks_overflow)
+        function = trace(
+            request.function,
+            arguments,
+            checks_overflow=request.checks_overflow,
+            is_launched=True,
+        )
     return function if request.debug else remove_assertions(function)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.frontend.constexpr import same_tuple
 from tilewright.frontend.context import Evaluated
-from tilewright.frontend.eager import run_eagerly
+from tilewright.frontend.eager import require_no_result, run_eagerly
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.tensor import Tensor
 from tilewright.frontend.trace import Constant, Described
@@ -43,7 +43,7 @@ def run_interpreted(
         values = {argument.name: _evaluated(argument) for argument in arguments}
         for z, y, x in product(*(range(size) for size in reversed(grid))):
             machine.program_id = (x, y, z)
-            run_eagerly(function, values, machine)
+            require_no_result(function, run_eagerly(function, values, machine))
 
 
 def _regions(arguments: Sequence[Argument]) -> list[MemoryRegion] | None:
