@@ -42,7 +42,8 @@ def check(tmp_path, capsys):
         path = tmp_path / "program.py"
         path.write_text(HEAD + text)
         status = main(["check", *options, str(path), *arguments])
-        return status, capsys.readouterr().out
+        run.err = (said := capsys.readouterr()).err
+        return status, said.out
 
     return run
 
@@ -102,9 +103,9 @@ def test_options_and_json(check):
     text = program() + "print(kernel.name, sys.argv[1:])\n"
     options = ("--json", "--target", "sm_80", "--num-warps", "2", "--num-stages", "1")
     status, output = check(text, *options, arguments=["a", "--b"])
-    head, _, report = output.partition("\n")
-    assert (status, head) == (0, "kernel ['a', '--b']")
-    data = json.loads(report)
+    assert status == 0
+    assert "kernel ['a', '--b']" in check.err
+    data = json.loads(output)
     assert data["target"] == "sm_80"
     assert data["launches"] == {"kernel": 3}
     assert data["findings"] == []
@@ -122,8 +123,27 @@ def test_a_program_that_fails_is_shown_from_its_own_frames(check):
 
 
 def test_a_program_that_exits(check):
-    assert check("sys.exit()\n")[0] == 0
-    assert check("sys.exit(3)\n")[0] == 1
+    assert check(program() + "sys.exit()\n")[0] == 0
+    assert check(program() + "sys.exit(3)\n")[0] == 1
+
+
+def test_a_program_that_launches_nothing(check):
+    status, output = check("print('no kernel')\n")
+    assert status == 2
+    assert "no kernel was launched on the emulated GPU" in output
+    assert "blocks" not in output
+
+
+def test_launches_in_an_emulation_of_the_programs_own(check):
+    text = program().replace("for _", "with tw.emulate('sm_80'):\n  for _", 1)
+    status, output = check(text)
+    assert status == 2
+    assert "of the program's own" in output
+    assert output.endswith("report: kernel (3)\n")
+    status, output = check(f"{text}\nkernel[(2,)](x, out, 256, BLOCK=256)\n", "--json")
+    assert status == 0
+    data = json.loads(output)
+    assert (data["launches"], data["elsewhere"]) == ({"kernel": 1}, {"kernel": 3})
 
 
 def test_an_option_behind_the_file_is_pointed_out(tmp_path, capsys):
@@ -165,6 +185,23 @@ def test_a_reader_that_goes_away(tmp_path):
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_report_alone_is_on_stdout(tmp_path):
+    path = tmp_path / "program.py"
+    prints = "print('one')\nprint('two', file=sys.__stdout__)\nimport os; os.system('echo three')\n"
+    path.write_text(HEAD + program() + prints)
+    command = [sys.executable, "-m", "tilewright", "check", "--json", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["launches"] == {"kernel": 3}
+    assert sorted(done.stderr.split()) == ["one", "three", "two"]
+
+
+def test_there_must_be_a_program(capsys):
+    for arguments in (["nowhere.py"], ["folder/nowhere"], ["-m", "nowhere"]):
+        assert main(arguments) == (1 if "-m" in arguments else 2)
+        assert "nowhere" in (said := capsys.readouterr().err)
+        assert len(said.splitlines()) == 1
 
 
 def test_there_must_be_a_file(capsys):

@@ -1,6 +1,7 @@
 """Kernels for programs without Python: compiled, linked with C, and run."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 
@@ -195,6 +196,18 @@ def test_the_command_writes_both_files(tmp_path, capsys, package):
         str(tmp_path / "fill16.h"), str(tmp_path / "fill16.o"),
     ]  # fmt: skip
     assert "int32_t fill16(" in (tmp_path / "fill16.h").read_text()
+
+
+def test_the_directory_is_made(tmp_path, capsys):
+    source = tmp_path / "kernels.py"
+    source.write_text("import tilewright\n@tilewright.jit\ndef nothing(x_ptr):\n    pass\n")
+    command = ["compile", str(source), "-n", "nothing", "-s", "*i32", "-o"]
+    assert main([*command, str(tmp_path / "a" / "b")]) == 0
+    assert (tmp_path / "a" / "b" / "nothing.o").is_file()
+    with pytest.raises(SystemExit):
+        main([*command, str(source / "below")])
+    said = capsys.readouterr().err
+    assert re.search(r"^tilewright: .*nothing\.h cannot be written: .*\n  try: ", said)
 
 
 @pytest.mark.parametrize(

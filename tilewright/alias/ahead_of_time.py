@@ -17,7 +17,7 @@ from tilewright.compiler import GPUTarget
 from tilewright.errors import LaunchError
 from tilewright.frontend.function import KernelFunction
 from tilewright.ir.types import PointerType
-from tilewright.runtime.ahead_of_time import compile_ahead_for_gpu
+from tilewright.runtime.ahead_of_time import compile_ahead_for_gpu, write_file
 from tilewright.runtime.artifact_code import CParameter, GpuImage
 from tilewright.runtime.artifact_header import c_type
 from tilewright.target import nvidia_target
@@ -67,7 +67,7 @@ def compile_kernel(
     files = []
     for extension, text in (("c", _source(variant, image, grid)), ("h", _header(variant))):
         file = path.with_suffix(f".{variant.digest}_{variant.suffix}.{extension}")
-        file.write_text(text, encoding="utf-8")
+        write_file(file, text.encode())
         files.append(file)
     return variant.function, files
 
@@ -259,8 +259,8 @@ def link(headers: Sequence[Path], out: Path) -> list[Path]:
                 hint="kernels of one name and of the same arguments are linked together",
             )
     files = [out.with_suffix(".h"), out.with_suffix(".c")]
-    files[0].write_text(_chooser_header(first, list(groups)), encoding="utf-8")
-    files[1].write_text(_chooser_source(first, groups), encoding="utf-8")
+    write_file(files[0], _chooser_header(first, list(groups)).encode())
+    write_file(files[1], _chooser_source(first, groups).encode())
     return files
 
 

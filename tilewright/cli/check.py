@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from tilewright.cli.findings import Summary, summarise
-from tilewright.cli.script import run_script
+from tilewright.cli.script import output_on_stderr, run_script
 from tilewright.runtime.emulated import emulate
 from tilewright.target import NVIDIA_TARGETS
 
@@ -19,7 +20,8 @@ _DESCRIPTION = """\
 Run a Python program with all its kernels compiled for an NVIDIA GPU and emulated, on NumPy arrays
 and tensors of the CPU. What is found is shown with the line of the kernel: races in shared memory
 and missing fences, accesses out of bounds, reads of shared memory that nothing has written,
-assertions that fail; then what accesses to memory cost. The exit status is 1 if something is wrong.
+assertions that fail; then what accesses to memory cost. The exit status is 1 if something is wrong,
+and 2 if no kernel was launched.
 """
 
 
@@ -36,7 +38,11 @@ def add_parser(commands: Any) -> None:
             type=int,
             help=f"in place of `{option}` in all launches",
         )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the report, and nothing else, as JSON; what the program prints goes to stderr",
+    )
     parser.add_argument("file", type=Path, help="the program")
     rest = parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="what the program is called with"
@@ -59,16 +65,18 @@ def _check(options: argparse.Namespace) -> int:
         )
     names = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    with emulate(
-        options.target, races=True, uninitialised=True, profile=True, collects=True, options=chosen
-    ) as emulation:
+    output = output_on_stderr() if options.json else contextlib.nullcontext()
+    looks_for = {"races": True, "uninitialised": True, "profile": True}
+    with emulate(options.target, **looks_for, collects=True, options=chosen) as emulation, output:
         trouble = run_script(options.file, options.arguments)
     summary = summarise(emulation)
     if options.json:
         print(json.dumps({**summary.data(), "program": trouble}, indent=2))
     else:
         print(_text(summary, trouble))
-    return int(bool(summary.findings or trouble))
+    if summary.findings or trouble:
+        return 1
+    return 0 if summary.launches else 2
 
 
 def _text(summary: Summary, trouble: str) -> str:

@@ -24,6 +24,13 @@ _ENDED = """\
 a launch ends at an access out of bounds, and at an error: what it had not stored by then is missing
 from what the program computes"""
 
+_NOTHING = """\
+no kernel was launched on the emulated GPU, so there is nothing to check
+(what runs as Python, by `kernel.debug` or TILEWRIGHT_INTERPRET=1, is not emulated)"""
+_ELSEWHERE = """\
+launches in blocks of `tilewright.emulate` of the program's own look for what these ask for, and are
+not part of this report"""
+
 
 @dataclass
 class Problem:
@@ -98,18 +105,25 @@ class Traffic:
 
 @dataclass
 class Summary:
-    """All launches of a program. `str()` is the report."""
+    """All launches of a program. `str()` is the report.
+
+    `elsewhere` has those in blocks of `tilewright.emulate` of its own, which are not looked at.
+    """
 
     target: str
     launches: Counter[str] = field(default_factory=Counter)
+    elsewhere: Counter[str] = field(default_factory=Counter)
     findings: list[Problem] = field(default_factory=list)
     lines: list[Traffic] = field(default_factory=list)
 
     def __str__(self) -> str:
+        parts = [f"launches on an emulated {self.target}: {_names(self.launches)}"]
         if not self.launches:
-            return "no kernel was launched"
-        kernels = ", ".join(f"{name} ({count})" for name, count in self.launches.items())
-        parts = [f"launches on an emulated {self.target}: {kernels}"]
+            parts = [_NOTHING]
+        if self.elsewhere:
+            parts.append(f"{_ELSEWHERE}: {_names(self.elsewhere)}")
+        if not self.launches:
+            return "\n\n".join(parts)
         parts += map(str, self.findings)
         if not self.findings:
             parts.append(_CLEAN)
@@ -126,6 +140,7 @@ class Summary:
         return {
             "target": self.target,
             "launches": dict(self.launches),
+            "elsewhere": dict(self.elsewhere),
             "findings": [problem.data() for problem in self.findings],
             "lines": [line.data() for line in self.lines],
         }
@@ -133,7 +148,8 @@ class Summary:
 
 def summarise(emulation: Emulation) -> Summary:
     """Gather the findings, failures and counts of all launches."""
-    summary = Summary(emulation.target.architecture, Counter(emulation.counts))
+    counts = Counter(emulation.counts), Counter(emulation.elsewhere)
+    summary = Summary(emulation.target.architecture, *counts)
     problems: dict[tuple[Any, ...], Problem] = {}
     for kernel, report in emulation.launches:
         for finding in report.findings:
@@ -148,6 +164,10 @@ def summarise(emulation: Emulation) -> Summary:
             totals[key] = line if key not in totals else totals[key].plus(line)
     summary.lines = [Traffic(kernel, counts) for (kernel, _), counts in totals.items()]
     return summary
+
+
+def _names(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())
 
 
 def _add(problems: dict[tuple[Any, ...], Problem], problem: Problem) -> None:

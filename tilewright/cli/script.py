@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 
 from tilewright import alias
 
-__all__ = ["alias_for_files", "become_program", "run_script"]
+__all__ = ["alias_for_files", "become_program", "output_on_stderr", "run_script"]
+
+_STDOUT, _STDERR = 1, 2
 
 
 def become_program(arguments: Sequence[str]) -> int:
@@ -22,6 +25,9 @@ def become_program(arguments: Sequence[str]) -> int:
     """
     is_module = arguments[0] == "-m"
     name, *_ = rest = arguments[1:] if is_module else arguments
+    if not is_module and not os.path.exists(name):  # noqa: PTH110 - it may be no path at all
+        print(f"tilewright: there is no file {name}", file=sys.stderr)
+        return 2
     if not sys.flags.safe_path:
         # What Python put there is where the command lies.
         sys.path[0] = str(Path.cwd() if is_module else Path(name).resolve().parent)
@@ -34,9 +40,27 @@ def become_program(arguments: Sequence[str]) -> int:
             runpy.run_path(name, run_name="__main__")
     except Exception as error:  # noqa: BLE001 - the user's program may raise anything
         frames = _without_ours(error.__traceback__)
+        if frames is None and isinstance(error, ImportError):  # nothing of the program has run
+            print(f"tilewright: {error}", file=sys.stderr)
+            return 1
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         return 1
     return 0
+
+
+@contextmanager
+def output_on_stderr() -> Iterator[None]:
+    """Let what is printed inside go to stderr, what other processes print there included."""
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from tilewright.runtime.host import host
 from tilewright.runtime.request import Request
 from tilewright.target import NVIDIA_TARGETS
 
-__all__ = ["Artifact", "compile_ahead", "compile_ahead_for_gpu"]
+__all__ = ["Artifact", "compile_ahead", "compile_ahead_for_gpu", "write_file"]
 
 _GPUS = {target.architecture: target for target in NVIDIA_TARGETS}
 
@@ -46,11 +46,26 @@ class Artifact:
     object: bytes
 
     def write(self, directory: Path) -> tuple[Path, Path]:
-        """Write both files and return where they are."""
+        """Write both files, making the directory where it is not there; return their paths.
+
+        Raises `LaunchError` where they cannot be written.
+        """
         paths = directory / f"{self.name}.h", directory / f"{self.name}.o"
-        paths[0].write_text(self.header, encoding="utf-8")
-        paths[1].write_bytes(self.object)
+        write_file(paths[0], self.header.encode())
+        write_file(paths[1], self.object)
         return paths
+
+
+def write_file(path: Path, contents: bytes) -> None:
+    """Write a file, making its directory; raise `LaunchError` where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents)
+    except OSError as error:
+        raise LaunchError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="name a directory that you may write to, by `-o`",
+        ) from error
 
 
 def compile_ahead(

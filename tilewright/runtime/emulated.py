@@ -57,7 +57,8 @@ class Emulation:
 
     A finding is a `LaunchError` unless `collects` is set: then it is in the report of its launch,
     and what else is wrong with a launch is among the `failures`. `options` override those of each
-    launch. `counts` has the number of launches of each kernel, those that failed included.
+    launch. `counts` has the number of launches of each kernel, those that failed included, and
+    `elsewhere` those of emulations inside of this one.
     """
 
     target: NvidiaTarget
@@ -69,6 +70,7 @@ class Emulation:
     launches: MutableSequence[tuple[EmulatedKernel, emulator.Report]] = field(default_factory=list)
     failures: list[tuple[EmulatedKernel, TilewrightError]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    elsewhere: Counter[str] = field(default_factory=Counter)
 
     def __repr__(self) -> str:
         launched = ", ".join(f"{name} ({count})" for name, count in self.counts.items())
@@ -131,6 +133,8 @@ def emulate(
         yield emulation
     finally:
         _active.remove(emulation)
+        if _active:
+            _active[-1].elsewhere += emulation.counts + emulation.elsewhere
 
 
 def current_emulation() -> Emulation | None:
