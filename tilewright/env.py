@@ -37,9 +37,17 @@ __all__ = [
 ]
 
 
+_TRUE, _FALSE = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
+
+
 def _flag(name: str, default: bool = False) -> bool:
-    text = os.environ.get(name, "").lower()
-    return text in {"1", "true", "on", "yes"} if text else default
+    text = os.environ.get(name, "").strip().lower()
+    # For Triton everything that it does not know is false.
+    if name.startswith("TILEWRIGHT_") and text not in {"", *_TRUE, *_FALSE}:
+        raise ValueError(
+            f"{name}={text}: one of {', '.join(_TRUE)} or {', '.join(_FALSE)} is needed"
+        )
+    return text in _TRUE if text else default
 
 
 def _integer(name: str, default: int) -> int:

@@ -198,6 +198,20 @@ def test_the_command_writes_both_files(tmp_path, capsys, package):
     assert "int32_t fill16(" in (tmp_path / "fill16.h").read_text()
 
 
+@tw.jit
+def chosen(x_ptr, HOW: tl.constexpr):
+    tl.static_assert(HOW in ("i32", "relu"))
+    tl.store(x_ptr, 1)
+
+
+def test_texts_are_constants():
+    for signature in ("*i32, 'i32'", "*i32, relu", '*i32, "relu"', ["*i32", "relu"]):
+        assert "int32_t chosen(" in compile_ahead(chosen, signature).header
+
+
+REST = "*fp32, *fp32, i32, fp32, i1"
+
+
 def test_the_directory_is_made(tmp_path, capsys):
     source = tmp_path / "kernels.py"
     source.write_text("import tilewright\n@tilewright.jit\ndef nothing(x_ptr):\n    pass\n")
@@ -216,6 +230,14 @@ def test_the_directory_is_made(tmp_path, capsys):
         ("*fp32", ("cpu",), "the signature has 1 items, `scaled_sum` has the parameters x_ptr"),
         ("*fp32:3, *fp32, *fp32, i32, fp32, i1, 8", ("cpu",), "'\\*fp32:3' has the hint '3'"),
         ("*fp32, *fp32, *fp32, i32, fp32, i1, 8", ("sm_99",), "no target 'sm_99'"),
+        (f"*fp31:16, {REST}, 8", ("cpu",), "`x_ptr`: `\\*fp31` is no type\n.*mean `\\*fp32`"),
+        (f"*f32, {REST}, 8", ("cpu",), "`\\*f32` is no type\n.*did you mean `\\*fp32`"),
+        (f"fp32*, {REST}, 8", ("cpu",), "`fp32\\*` is no type\n.*did you mean `\\*fp32`"),
+        (f"quux, {REST}, 8", ("cpu",), "`quux` is no type\n.*the types are i1, "),
+        (f"x_ptr=*fp32, {REST}, 8", ("cpu",), "in the order .*: write `\\*fp32` for `x_ptr`"),
+        (f"*fp32, {REST}, i32", ("cpu",), "`BLOCK` is tl.constexpr, and `i32` .*\n.*give a value"),
+        (f"*fp32, {REST}, *f32", ("cpu",), "`BLOCK` is tl.constexpr, and `\\*f32` is no value"),
+        (f"*fp32, {REST}, BLOCK=8", ("cpu",), "`BLOCK=8` is no value\n.*write `8` for `BLOCK`"),
     ],
 )
 def test_what_does_not_fit_is_said(signature, targets, message):

@@ -5,6 +5,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright import env
 from tilewright.compiler import ASTSource, GPUTarget, compile
 from tilewright.errors import CompileError
 
@@ -88,3 +89,30 @@ def test_where_things_are_kept(monkeypatch, tmp_path):
     clear[(1,)](np.ones(1, np.int32))
     assert list((tmp_path / ".triton" / "cache").iterdir())
     assert list((tmp_path / ".triton" / "dump").rglob("*.ll"))
+
+
+OURS = {
+    "TILEWRIGHT_INTERPRET": env.interpret,
+    "TILEWRIGHT_DEVICE_DEBUG": env.device_debug,
+    "TILEWRIGHT_VERIFY": env.verify,
+    "TILEWRIGHT_ALWAYS_COMPILE": env.always_compile,
+    "TILEWRIGHT_PRINT_AUTOTUNING": env.print_autotuning,
+    "TILEWRIGHT_TUNE": env.tune,
+    "TILEWRIGHT_CACHE_AUTOTUNING": env.cache_autotuning,
+    "TILEWRIGHT_STRICT": env.strict,
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_switches_are_on_or_off(name, monkeypatch):
+    for text, expected in (("Yes", True), (" on ", True), ("0", False), ("no", False), ("", False)):
+        monkeypatch.setenv(name, text)
+        assert OURS[name]() is expected
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(ValueError, match=f"{name}=2: one of 1, .* is needed"):
+        OURS[name]()
+
+
+def test_triton_takes_what_it_does_not_know_for_off(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "2")
+    assert not env.interpret()

@@ -21,6 +21,7 @@ from tilewright.frontend.constexpr import constexpr
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.parameters import Parameter, element_type_from_text
 from tilewright.ir.core import Function
+from tilewright.ir.types import DTYPES
 from tilewright.passes.pipeline import prepare_for_cpu
 from tilewright.passes.written_parameters import written_parameters
 from tilewright.runtime.arguments import Argument, specialize, specialize_type
@@ -30,6 +31,7 @@ from tilewright.runtime.build import tile_ir
 from tilewright.runtime.gpu_build import assembled, write_ptx
 from tilewright.runtime.host import host
 from tilewright.runtime.request import Request
+from tilewright.spelling import did_you_mean
 from tilewright.target import NVIDIA_TARGETS
 
 __all__ = ["Artifact", "compile_ahead", "compile_ahead_for_gpu", "write_file"]
@@ -199,7 +201,7 @@ def _argument(parameter: Parameter, item: Any) -> Argument:
     text, _, hint = item.partition(":") if isinstance(item, str) else ("", "", "")
     element = None if parameter.is_constexpr else element_type_from_text(text)
     if element is None:
-        return specialize(parameter, constexpr(_constant(item)))
+        return specialize(parameter, constexpr(_constant(parameter, item)))
     if hint not in {"", "1", "16"}:
         raise LaunchError(
             f"`{parameter.name}`: {item!r} has the hint {hint!r}, not 1 or 16",
@@ -210,10 +212,32 @@ def _argument(parameter: Parameter, item: Any) -> Argument:
     return specialize_type(parameter, element, is_divisible=hint == "16")
 
 
-def _constant(item: Any) -> Any:
+def _constant(parameter: Parameter, item: Any) -> Any:
+    """Return the value that an item is; a word that names no type stands for itself."""
     if not isinstance(item, str):
         return item
     try:
         return ast.literal_eval(item)
     except (ValueError, SyntaxError):
-        return item
+        is_word = item.isidentifier() and element_type_from_text(item) is None
+        if parameter.is_constexpr and is_word:
+            return item
+        raise _no_item(parameter, item) from None
+
+
+def _no_item(parameter: Parameter, item: str) -> LaunchError:
+    """Return the error about an item that is neither a type nor a value."""
+    text = item.partition(":")[0].strip()
+    name, equals, value = item.partition("=")
+    if parameter.is_constexpr:
+        message = f"`{parameter.name}` is tl.constexpr, and `{item}` is no value"
+        hint = "give a value: a number, True, False, None, or a text in quotes"
+    else:
+        message = f"`{parameter.name}`: `{text}` is no type"
+        star = "*" if "*" in text else ""
+        names = [*DTYPES, *(dtype.long_name for dtype in DTYPES.values())]
+        hint = did_you_mean(text.strip("* "), names, prefix=star)
+        hint = hint or f"the types are {', '.join(DTYPES)}, and pointers to them: `*fp32`"
+    if equals:
+        hint = f"items are in the order of the parameters: write `{value.strip()}` for `{name}`"
+    return LaunchError(f"the signature: {message}", hint=hint)
