@@ -313,6 +313,29 @@ def test_a_parameter_given_twice(arguments, keywords, message):
     assert x.all()
 
 
+def test_a_parameter_of_the_default_given_in_the_call():
+    kernel = tuned([Config({})], [], default=Config({"STEP": 2}))
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="`STEP` is given in the call"):
+            kernel[(4,)](np.zeros(4, np.float32), 4, STEP=3)
+
+
+def test_a_missing_argument_is_found_before_anything_is_tried():
+    asked = {"early_config_prune": lambda configs, arguments, **keywords: arguments["n"]}
+    for kernel in (
+        tuned(steps(1, 2), [], prune_configs_by=asked),
+        tuned(steps(1, 2), [], default=lambda arguments: arguments["n"]),
+        tw.autotune(steps(1), [])(tw.heuristics({})(tw.jit(add))),
+        tw.autotune([Config({})], [], prune_configs_by=asked)(
+            tw.heuristics({"STEP": lambda arguments: arguments["n"]})(tw.jit(add))
+        ),
+    ):
+        for call in (kernel[(4,)], kernel.warmup, kernel.debug[(4,)]):
+            with pytest.raises(LaunchError, match=r"missing the argument `n`\n") as caught:
+                call(np.zeros(4, np.float32))
+            assert caught.value.hint == "add[grid](x_ptr, n)"
+
+
 def test_calling_without_a_grid():
     computed = tw.heuristics({"STEP": lambda arguments: 1})(tw.jit(add))
     for kernel in (tuned(steps(1, 2), []), computed):

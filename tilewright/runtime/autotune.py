@@ -144,7 +144,7 @@ class Autotuner(DecoratedKernel):
             chosen = config.all_kwargs()
             arguments = {**call.named, **chosen}
             if len(arguments) < len(call.named) + len(chosen):
-                self._refuse_conflicts(call)
+                self._check_call(call, config)
             self._prepare(arguments, config)
             try:
                 return self.fn.run(*args, grid=grid, **kwargs, **chosen)
@@ -155,7 +155,7 @@ class Autotuner(DecoratedKernel):
     def interpret(self, *args: Any, grid: Grid, **kwargs: Any) -> None:
         """Run the body as ordinary Python with the first configuration; stderr tells which."""
         call = self._call(args, kwargs, grid)
-        self._refuse_conflicts(call)
+        self._check_call(call)
         config = self._untried(call)[0]
         tell(f"[tilewright] {self.base_fn.name} as Python, with the first configuration: {config}")
         self._prepare(call.arguments(config), config)
@@ -169,7 +169,7 @@ class Autotuner(DecoratedKernel):
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile for every configuration without launching; return the kernels."""
         call = self._call(args, kwargs, grid)
-        self._refuse_conflicts(call)
+        self._check_call(call)
         kernels = []
         for config in self._pruned(call):
             call.set_blocks(config)
@@ -208,7 +208,7 @@ class Autotuner(DecoratedKernel):
 
     def _stored_or_default(self, call: Call, key: tuple[Any, ...]) -> Config:
         """Return what an earlier tuning found, or the default: nothing is tried."""
-        self._refuse_conflicts(call)
+        self._check_call(call)
         with self._lock:
             if key not in self._untuned:
                 stored = self._trials(call, key).best_stored(self._pruned(call))
@@ -221,7 +221,7 @@ class Autotuner(DecoratedKernel):
 
     def _first_that_fits(self, call: Call) -> Config:
         """Return the first configuration that an emulated GPU has room for: times say nothing."""
-        self._refuse_conflicts(call)
+        self._check_call(call)
         return self._trials(call, None).first_that_fits(self._untried(call))
 
     def _key(self, call: Call) -> tuple[Any, ...]:
@@ -236,7 +236,7 @@ class Autotuner(DecoratedKernel):
         return (*(named[name] for name in self.keys if name in named), *dtypes, *elsewhere)
 
     def _tuned(self, call: Call, key: tuple[Any, ...]) -> Config:
-        self._refuse_conflicts(call)
+        self._check_call(call)
         configs = self._pruned(call)
         if len(configs) == 1 or self.base_fn.is_interpreted:
             return configs[0]
@@ -263,14 +263,21 @@ class Autotuner(DecoratedKernel):
         default = self.default(call.named) if callable(self.default) else self.default
         return [default, *self._pruned(call)]
 
-    def _refuse_conflicts(self, call: Call) -> None:
-        for config in self.configs:
+    @property
+    def computed(self) -> frozenset[str]:
+        return super().computed.union(*(config.kwargs for config in self.configs))
+
+    def _check_call(self, call: Call, *others: Config) -> None:
+        """Raise `LaunchError` for what is given here and by the configurations, or not at all."""
+        for config in (*self.configs, *others):
             if conflicts := sorted(config.all_kwargs().keys() & call.named.keys()):
                 raise LaunchError(
                     f"autotune of {self.base_fn.name}: `{conflicts[0]}` is given in the call, and "
                     "by the configurations",
                     hint="leave it out of the call",
                 )
+        values, _ = self.base_fn.binder.bind(*call.args, **call.kwargs)
+        self.base_fn.require_arguments(values, self.computed)
 
     def _pruned(self, call: Call) -> list[Config]:
         configs = list(self.configs)

@@ -39,6 +39,12 @@ class DecoratedKernel(KernelInterface):
         )
 
     @property
+    def computed(self) -> frozenset[str]:
+        """The parameters that the decorators give."""
+        below: frozenset[str] = getattr(self.fn, "computed", frozenset())
+        return below
+
+    @property
     def debug(self) -> DecoratedDebug:
         """`kernel.debug[grid](...)`: ordinary Python, by `interpret`; see `JITFunction.debug`."""
         return DecoratedDebug(self)
@@ -59,6 +65,10 @@ class Heuristics(DecoratedKernel):
                 "kernel nor a launch option",
                 hint=hint or f"the parameters are {', '.join(f'`{n}`' for n in self.arg_names)}",
             )
+
+    @property
+    def computed(self) -> frozenset[str]:
+        return super().computed | self.values.keys()
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -394,15 +394,21 @@ class JITFunction(SourceFields, KernelInterface):
             except LaunchError as error:
                 error.at(self.location)
                 raise
-        missing = [p.name for p, v in zip(self.params, values, strict=True) if v is MISSING]
+        self.require_arguments(values)
+        self.check_globals()
+
+    def require_arguments(self, values: Iterable[Any], computed: Collection[str] = ()) -> None:
+        """Raise `LaunchError` for parameters that a call does not give, nor decorators compute."""
+        given = zip(self.params, values, strict=True)
+        missing = [p.name for p, v in given if v is MISSING and p.name not in computed]
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
+            call = ", ".join(p.name for p in self.params if p.name not in computed)
             raise LaunchError(
                 f"{self.name} is missing the argument{'s'[: len(missing) - 1]} {names}",
                 location=self.location,
-                hint=f"{self.name}[grid]({', '.join(p.name for p in self.params)})",
+                hint=f"{self.name}[grid]({call})",
             )
-        self.check_globals()
 
     # ---- compiling
 
