@@ -88,3 +88,34 @@ def test_slopes_get_no_gradient(device):
     out = kernels.attention(query, query, query, alibi_slopes=slopes)
     with pytest.raises(NotImplementedError, match=r"attention has no derivative by `slopes`"):
         out.sum().backward()
+
+
+def test_modes_and_the_profiler_see_operators(device):
+    x = torch.randn(8, device=device)
+    seen = []
+
+    class Watching(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            seen.append(str(function))
+            return function(*arguments, **(keywords or {}))
+
+    with Watching():
+        kernels.relu(x)
+    assert any("tilewright.activation" in name for name in seen)
+    with torch.profiler.profile() as profile:
+        kernels.relu(x)
+    assert any("tilewright::activation" in event.key for event in profile.key_averages())
+
+
+def test_what_is_no_ordinary_tensor(device):
+    class Marked(torch.Tensor):
+        pass
+
+    x = torch.randn(4, 8, dtype=torch.complex64, device=device)
+    negative = x.conj().imag  # its elements in memory have the other sign
+    assert negative.is_neg()
+    assert torch.equal(kernels.relu(negative), torch.relu(negative))
+    assert isinstance(kernels.relu(x.real.as_subclass(Marked)), Marked)
+    assert kernels.relu(torch.empty(3, device="meta")).shape == (3,)
+    with torch.inference_mode():
+        assert torch.equal(kernels.relu(x.real), torch.relu(x.real))

@@ -65,6 +65,8 @@ class Operation:
             arguments = under_autocast(arguments, self._autocast)
         if torch._C._are_functorch_transforms_active():  # noqa: SLF001 - there is no other way to ask
             return self._function.apply(*arguments)
+        if not _concerns_pytorch(arguments):
+            return self._run(*arguments)
         self._refuse_tangents_of(arguments)
         return self._operator(*arguments)
 
@@ -158,6 +160,32 @@ class Operation:
             f"{_NAMESPACE}::{self.name} cannot be mapped by `torch.vmap`, which `torch.func.jacrev`"
             " calls: give it a dimension more, or loop over the calls"
         )
+
+
+def _concerns_pytorch(arguments: tuple[Any, ...]) -> bool:
+    """Whether PyTorch has to see a call, to differentiate it, trace it, or tell of it.
+
+    The others need not go through its dispatcher, which takes longer than a launch.
+    """
+    is_watched = (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()  # noqa: SLF001 - modes that see operators
+        or torch._C._get_tracing_state() is not None  # noqa: SLF001 - torch.jit.trace
+        or torch.autograd._profiler_enabled()  # noqa: SLF001
+    )
+    return bool(is_watched) or not all(map(_is_ordinary, arguments))
+
+
+def _is_ordinary(x: Any) -> bool:
+    """Whether an argument is no tensor, or one with elements in memory and without a gradient."""
+    if not is_tensor(x):
+        return not (isinstance(x, list | tuple) and any(map(is_tensor, x)))
+    return (
+        type(x) in {torch.Tensor, torch.nn.Parameter}
+        and x.device.type in {"cpu", "cuda"}
+        and not x.is_neg()
+        and not (x.requires_grad and torch.is_grad_enabled())
+    )
 
 
 def _is_lacking(wanted: Any, gradient: Any) -> bool:
