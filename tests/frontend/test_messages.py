@@ -128,3 +128,34 @@ def test_a_launched_kernel_returns_nothing(start):
     y = numbers()
     calls_doubled[1,](numbers(), y)
     assert y[0] == 2
+
+
+@tw.jit
+def shows_what_is_known(x_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 2))
+    print("x", x.shape, x.dtype)
+    print(x.dtype)
+    print("x of", x.dtype, x)
+    tl.device_print("none", None)
+
+
+def test_what_is_known_at_compile_time_is_printed_as_text(capfd):
+    shows_what_is_known[1,](numbers())
+    assert capfd.readouterr().out.splitlines() == [
+        "pid (0, 0, 0) x (2,) fp32",
+        "pid (0, 0, 0) fp32",
+        "pid (0, 0, 0) idx (0) x of fp32: 1.000000",
+        "pid (0, 0, 0) idx (1) x of fp32: 1.000000",
+        "pid (0, 0, 0) none None",
+    ]
+
+
+@tw.jit
+def shows_text_last(x_ptr):
+    x = tl.load(x_ptr)
+    print(x, x.dtype)
+
+
+def test_text_stands_in_front_of_what_is_printed():
+    error = refused(shows_text_last, "compiled", numbers())
+    assert error.message.startswith("print in a kernel takes one text, in front of the values")

@@ -152,12 +152,7 @@ def _print(*values: Any, hex: Any = False, **named: Any) -> None:
     prefix, rest = ("", values)
     if values and isinstance(values[0], str):
         prefix, rest = values[0], values[1:]
-    if any(isinstance(value, str) for value in rest):
-        raise CompileError(
-            "print in a kernel takes one text, in front of the values",
-            hint='print("x, y =", x, y)',
-        )
-    device_print(prefix, rest, hexadecimal=hex)
+    device_print(prefix, rest, hexadecimal=hex, name="print")
 
 
 # Results are tuples: the language has no lists.
