@@ -61,6 +61,8 @@ class TilewrightError(Exception):
         self.message = message
         self.location = location
         self.hint = hint
+        # The values that the error is about, until somebody who knows their names says them.
+        self.culprits: tuple[object, ...] = ()
 
     def at(self, location: Location | None) -> TilewrightError:
         """Set the location unless an inner construct has already set a closer one."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from tilewright.errors import UnknownName
+from tilewright.errors import CompileError, UnknownName
 
-__all__ = ["did_you_mean", "integer_text", "unknown_name"]
+__all__ = ["did_you_mean", "integer_text", "unknown_name", "unknown_parameters"]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "", most: int = 1) -> str:
@@ -32,6 +32,18 @@ def unknown_name(
     public = [other for other in known if not other.startswith("_")]
     hint = did_you_mean(name, public, prefix=f"{module}.")
     return UnknownName(f"{module} has no `{name}`", hint=hint)
+
+
+def unknown_parameters(
+    function: str, names: Iterable[str], parameters: Iterable[str]
+) -> CompileError:
+    """Return the error about arguments given by names that a function does not have."""
+    known, given = list(parameters), list(names)
+    close = [did_you_mean(name, known) for name in given]
+    return CompileError(
+        f"`{function}` has no parameter {', '.join(f'`{name}`' for name in given)}",
+        hint=" ".join(filter(None, [*close, f"its parameters are {', '.join(known)}"])),
+    )
 
 
 def integer_text(value: int) -> str:

@@ -450,7 +450,7 @@ CONSTRUCTS = {
     "static_assert: too big": "tl.static_assert(1 > 2, 'too big')",
     "is no condition": "if tl.float32:\n    pass",
     "TypeError": "x = 'a' + 1",
-    "missing 1 required positional argument: 'axis'": "x = tl.argmax(tl.arange(0, 4))",
+    "`argmax` needs a value for `axis`": "x = tl.argmax(tl.arange(0, 4))",
     "has no attribute `shap`": "x = n.shap",
     "got two values": "x = attribute_of(n, 1, x=2)",
     "takes 2 arguments, got 3": "x = attribute_of(n, 1, 2)",
@@ -481,7 +481,7 @@ REFUSED_EVERYWHERE = [
     "a starred target", "`@` is not", "TypeError", "yield is not",
     "range has no option `step_size`",
     "cannot unpack 2 values", "cannot unpack a value", "has no attribute `shap`",
-    "missing 1 required positional argument: 'axis'",
+    "`argmax` needs a value for `axis`",
 ]  # fmt: skip
 
 

@@ -159,3 +159,101 @@ def shows_text_last(x_ptr):
 def test_text_stands_in_front_of_what_is_printed():
     error = refused(shows_text_last, "compiled", numbers())
     assert error.message.startswith("print in a kernel takes one text, in front of the values")
+
+
+@tw.jit
+def adds(y_ptr, b: tl.constexpr):
+    tl.store(y_ptr, b + 1.5)
+
+
+@tw.jit
+def scales(y_ptr, b: tl.constexpr):
+    tl.store(y_ptr, tl.load(y_ptr) * b)
+
+
+@tw.jit
+def loads_from(y_ptr, b: tl.constexpr):
+    tl.store(y_ptr, tl.load(b))
+
+
+@tw.jit
+def counts(y_ptr, b: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, b), 1.0)
+
+
+@BOTH
+@pytest.mark.parametrize("kernel", [adds, scales, loads_from])
+def test_an_argument_that_is_none_is_named(kernel, start):
+    error = refused(kernel, start, numbers(), None)
+    assert error.hint == "`b` is None: pass a value, or branch on `b is None`"
+
+
+@BOTH
+@pytest.mark.parametrize("kernel", [adds, counts])
+def test_an_argument_that_is_no_number_is_named(kernel, start):
+    error = refused(kernel, start, numbers(), "4")
+    assert error.hint == "`b` is str '4': pass a number, such as int(b)"
+
+
+@tw.jit
+def stores_a_store(y_ptr):
+    tl.store(y_ptr, tl.store(y_ptr, 1.0))
+
+
+@tw.jit
+def loads_offsets(y_ptr):
+    tl.store(y_ptr, tl.load(tl.arange(0, 4)))
+
+
+@tw.jit
+def misspells(y_ptr):
+    tl.store(y_ptr, tl.load(y_ptr, msk=True))
+
+
+@tw.jit
+def misspells_of_helper(y_ptr):
+    scales(y_ptr, bb=2.0)
+
+
+@tw.jit
+def leaves_out(y_ptr):
+    tl.store(y_ptr + tl.arange(4), 1.0)
+
+
+@tw.jit
+def converts(y_ptr):
+    tl.store(y_ptr, tl.load(y_ptr).astype(tl.float32))
+
+
+WAYS_OUT = {
+    stores_a_store: ("got None", "`tl.store(y_ptr, 1.0)` returns nothing"),
+    loads_offsets: ("got i32[4]", "add the offsets to a pointer: tl.load(x_ptr + offsets, ...)"),
+    misspells: ("`load` has no parameter `msk`", "did you mean `mask`? its parameters are"),
+    misspells_of_helper: ("has no parameter `bb`", "did you mean `b`? its parameters are"),
+    leaves_out: ("`arange` needs a value for `end`", "start, end; for instance tl.arange(0, 5)"),
+    converts: ("no attribute `astype`", "x.to(dtype)"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("kernel", WAYS_OUT, ids=lambda kernel: kernel.__name__)
+def test_ways_out(kernel, start):
+    error = refused(kernel, start, numbers())
+    message, hint = WAYS_OUT[kernel]
+    assert message in error.message
+    assert hint in error.hint
+
+
+@tw.jit
+def as_array(y_ptr):
+    tl.store(y_ptr, np.asarray(tl.load(y_ptr)))
+
+
+@tw.jit
+def magnitude(y_ptr):
+    tl.store(y_ptr, np.fabs(np.tan(tl.load(y_ptr))))
+
+
+def test_functions_of_arrays_are_only_offered_where_there_are_own_ones():
+    assert "no `asarray`" in refused(as_array, "compiled", numbers()).hint
+    assert "tl.extra.libdevice.tan" in refused(magnitude, "compiled", numbers()).hint

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.frame import Readable
+from tilewright.spelling import unknown_parameters
 
 __all__ = ["bind_arguments"]
 
@@ -51,6 +52,8 @@ def bind_arguments(
 def _check_complete(
     function: Readable, missing: list[str], rest: list[Any], left: dict[str, Any]
 ) -> None:
+    if left:
+        raise unknown_parameters(function.name, left, function.arg_names)
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         raise CompileError(
@@ -63,10 +66,4 @@ def _check_complete(
             f"`{function.name}` takes {takes} arguments, got {takes + len(rest)}",
             hint="leave out what is too much; its parameters are "
             + ", ".join(p.name for p in function.params),
-        )
-    if left:
-        names = ", ".join(f"`{name}`" for name in left)
-        raise CompileError(
-            f"`{function.name}` has no parameter {names}",
-            hint=f"its parameters are {', '.join(function.arg_names)}",
         )

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
+from tilewright.errors import CompileError
 from tilewright.frontend.constexpr import constexpr, unwrap
 from tilewright.ir.types import DType
+from tilewright.spelling import unknown_parameters
 
-__all__ = ["builtin", "foreign_builtin", "is_builtin", "must_use_result"]
+__all__ = [
+    "builtin", "foreign_builtin", "is_builtin", "must_use_result", "offer", "own_function",
+]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,10 +37,49 @@ def builtin(function: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: Any, **named: Any) -> Any:
         plain = [unwrap(a) if isinstance(a, _WRAPPERS) else a for a in args]
         passed = {name: unwrap(value) for name, value in named.items() if name not in _OF_COMPILER}
-        return cast("Any", function)(*plain, **passed)
+        try:
+            return cast("Any", function)(*plain, **passed)
+        except TypeError as error:
+            here = error.__traceback__
+            if here is None or here.tb_next is not None:  # it comes from inside
+                raise
+            raise _mismatch(function, plain, passed, error) from None
 
     wrapper.__tilewright_builtin__ = True  # type: ignore[attr-defined]
     return cast("Callable[P, R]", wrapper)
+
+
+_OWN: dict[str, str] = {}
+
+
+def offer(module: str, names: Iterable[str]) -> None:
+    """Remember functions of the language, for messages that name them; the first offer counts."""
+    for name in names:
+        _OWN.setdefault(name, f"{module}.{name}")
+
+
+def own_function(name: str) -> str | None:
+    """Return how a kernel calls the language's function of a name, or None if there is none."""
+    return _OWN.get(name)
+
+
+def _mismatch(
+    function: Callable[..., Any], args: list[Any], named: dict[str, Any], error: TypeError
+) -> CompileError:
+    """Return the error about arguments that do not fit the parameters of a function."""
+    parameters = inspect.signature(function).parameters
+    unknown = [name for name in named if name not in parameters]
+    if unknown:
+        return unknown_parameters(function.__name__, unknown, parameters)
+    needed = [p.name for p in list(parameters.values())[len(args) :] if p.default is p.empty]
+    missing = ", ".join(f"`{name}`" for name in needed if name not in named)
+    hint = f"its parameters are {', '.join(parameters)}"
+    example = re.search(rf">>> .*?(\S*\b{function.__name__}\(.*)", function.__doc__ or "")
+    if example is not None:
+        hint += f"; for instance {example[1]}"
+    if missing:
+        return CompileError(f"`{function.__name__}` needs a value for {missing}", hint=hint)
+    return CompileError(str(error), hint=hint)
 
 
 def must_use_result(x: Any, s: bool | str = True) -> Any:

@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any
 
 from tilewright.errors import CompileError
-from tilewright.frontend.builtin import foreign_builtin, is_builtin
+from tilewright.frontend.builtin import foreign_builtin, is_builtin, own_function
 from tilewright.frontend.constexpr_function import is_constexpr_function
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import Expressions
@@ -100,7 +100,10 @@ def _way_out(function: Any, name: str) -> str:
     """Say what to call instead of a function that computes on the host."""
     module = (getattr(function, "__module__", None) or type(function).__module__).partition(".")[0]
     if module in _ARRAY_LIBRARIES:
-        return f"use the language's own function, tl.{name}, if there is one"
+        own = own_function(name)
+        if own is None:
+            return f"write it with functions of tl: they have no `{name}`"
+        return f"use the language's own function, {own}"
     return f"decorate `{name}` with @tilewright.jit"
 
 

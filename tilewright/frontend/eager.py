@@ -17,8 +17,10 @@ from typing import Any, cast
 from tilewright.errors import CompileError, InternalError, Location, TilewrightError
 from tilewright.frontend import iterators
 from tilewright.frontend.arguments import bind_arguments
+from tilewright.frontend.captures import MISSING
 from tilewright.frontend.constexpr import unwrap
 from tilewright.frontend.context import Eager, activate, current
+from tilewright.frontend.culprits import name_culprits
 from tilewright.frontend.definition import Definition
 from tilewright.frontend.expressions import (
     attribute_of,
@@ -62,6 +64,8 @@ def run_eagerly(function: Definition, arguments: Mapping[str, object], machine: 
         with activate(Eager(machine)):
             return call_eagerly(function, (), arguments)
     except TilewrightError as error:
+        if error.culprits:
+            _name_culprits(error, error.__traceback__)
         error.at(_location(_kernel_frames(error.__traceback__)))
         raise
     except NameError as error:
@@ -113,7 +117,9 @@ def _as_compiling_says(error: Exception) -> TilewrightError:
         missing = missing_attribute(error.obj, error.name)
         missing.at(place)
         return missing
-    return CompileError(f"{type(error).__name__}: {error}", location=place)
+    shown = CompileError(f"{type(error).__name__}: {error}", location=place)
+    _name_culprits(shown, error.__traceback__, is_of_python=isinstance(error, TypeError))
+    return shown
 
 
 def call_eagerly(function: Definition, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -290,6 +296,27 @@ def _location(frames: Iterable[tuple[Definition, str, Any]]) -> Location | None:
     return place
 
 
+def _name_culprits(
+    error: TilewrightError, traceback: TracebackType | None, *, is_of_python: bool = False
+) -> None:
+    """Name the values that an error is about, as the innermost place in a kernel calls them."""
+    *_, (definition, _, place) = _kernel_frames(traceback)
+    for node in ast.walk(definition.syntax.tree):
+        if isinstance(node, ast.expr) and all(
+            getattr(node, name) == getattr(place, name) for name in _PLACE
+        ):
+            values = partial(_value_of, place.names)
+            name_culprits(error, node, values, is_of_python=is_of_python)
+            return
+
+
+def _value_of(names: Mapping[str, Any], name: str) -> Any:
+    return names.get(name, MISSING)
+
+
+_PLACE = ("lineno", "end_lineno", "col_offset", "end_col_offset")
+
+
 def _kernel_frames(traceback: TracebackType | None) -> Iterator[tuple[Definition, str, Any]]:
     """The places in kernels that a traceback leads through: function, code and syntax."""
     while traceback is not None:
@@ -302,6 +329,7 @@ def _kernel_frames(traceback: TracebackType | None) -> Iterator[tuple[Definition
                 end_lineno=end_line,
                 col_offset=column or 0,
                 end_col_offset=end_column,
+                names=traceback.tb_frame.f_locals,
             )
             yield namespace.definition, code.co_name, node
         traceback = traceback.tb_next

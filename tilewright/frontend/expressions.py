@@ -341,7 +341,16 @@ class Expressions(Branches):
             return bool(value)
 
 
+# What arrays call a conversion.
+_CONVERSIONS = {
+    "astype": "dtype", "type_as": "y.dtype", "float": "tl.float32", "half": "tl.float16",
+    "double": "tl.float64", "int": "tl.int32", "long": "tl.int64", "bool": "tl.int1",
+}  # fmt: skip
+
+
 def _attribute_hint(value: Any, name: str) -> str:
+    if isinstance(value, Tensor) and name in _CONVERSIONS:
+        return f"convert it with x.to({_CONVERSIONS[name]})"
     try:
         names = [n for n in dir(value) if not n.startswith("_")]
     except TilewrightError:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.errors import CompileError, InternalError, Location, TilewrightError
+from tilewright.frontend.captures import MISSING
+from tilewright.frontend.culprits import name_culprits
 from tilewright.frontend.definition import Syntax
 from tilewright.frontend.parameters import Parameter
 from tilewright.frontend.source import SourceText
@@ -174,6 +176,8 @@ class Frame:
         try:
             yield
         except TilewrightError as error:
+            if error.culprits:
+                name_culprits(error, node, self._known)
             error.at(place)
             raise
         except RecursionError:
@@ -185,7 +189,10 @@ class Frame:
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             kind = InternalError if is_our_fault(error) else CompileError
-            raise kind(message, location=place) from error
+            shown = kind(message, location=place)
+            if isinstance(error, TypeError):
+                name_culprits(shown, node, self._known, is_of_python=True)
+            raise shown from error
         finally:
             self.builder.location = outer
 
@@ -209,6 +216,9 @@ class Frame:
         if isinstance(value, Unusable):
             raise CompileError(value.reason_for(name), hint=value.hint_for(name))
         return value
+
+    def _known(self, name: str) -> Any:
+        return self.names.get(name, MISSING)
 
     def bind(self, name: str, value: Any) -> None:
         rename(value, name)

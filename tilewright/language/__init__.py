@@ -7,9 +7,12 @@ The functions work inside kernels. The examples beside them are expressions of a
 eager mode shows; `x_ptr` points to the fp32 numbers 0, ..., 7.
 """
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.frontend.builtin import offer
 from tilewright.frontend.constexpr import constexpr
+from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.iterators import condition, range, static_range
 from tilewright.frontend.semantic import PropagateNan
 from tilewright.frontend.semantic import TensorDescriptor as tensor_descriptor  # noqa: N813
@@ -373,3 +376,8 @@ if not TYPE_CHECKING:  # where types are checked, a name that is not there is an
 vars(math).update(
     {name: getattr(libdevice, name) for name in libdevice.__all__ if name not in vars(math)}
 )
+
+offer(
+    "tl", [name for name in __all__ if isinstance(globals()[name], FunctionType | KernelFunction)]
+)
+offer("tl.extra.libdevice", libdevice.__all__)

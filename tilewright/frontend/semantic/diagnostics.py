@@ -10,7 +10,14 @@ from tilewright.frontend.emit import emit, emit_all
 from tilewright.frontend.semantic.casts import to_bool
 from tilewright.frontend.semantic.comparison import condition
 from tilewright.frontend.semantic.shapes import broadcast_tensors
-from tilewright.frontend.semantic.values import as_tensor, describe, fail, is_number, to_constants, to_flag
+from tilewright.frontend.semantic.values import (
+    as_tensor,
+    describe,
+    fail,
+    is_number,
+    to_constants,
+    to_flag,
+)
 from tilewright.frontend.tensor import Tensor, constant_array
 from tilewright.ir.types import DType, PointerType, TileType
 from tilewright.ops import Assert, Assume, Hint, Print

@@ -41,9 +41,13 @@ def _choice(value: Any, choices: tuple[str, ...], what: str) -> str:
 
 def _pointer(name: str, pointer: Any) -> tuple[Tensor, DType]:
     if not (isinstance(pointer, Tensor) and isinstance(pointer.dtype, PointerType)):
+        hint = "pass an array, or annotate the parameter as a pointer: `x_ptr: '*fp32'`"
+        if isinstance(pointer, Tensor) and pointer.shape:
+            hint = f"add the offsets to a pointer: tl.{name}(x_ptr + offsets, ...)"
         fail(
             f"{name}: expected a pointer, got {describe(pointer)}",
-            "pass an array, or annotate the parameter as a pointer: `x_ptr: '*fp32'`",
+            hint,
+            about=(None,) if pointer is None else (),
         )
     return pointer, pointer.dtype.element_ty
 

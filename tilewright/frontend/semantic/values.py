@@ -35,9 +35,11 @@ SMALLEST_NORMAL_FP32 = 2.0**-126
 LARGEST_FP32 = (2 - 2.0**-23) * 2.0**127
 
 
-def fail(message: str, hint: str = "") -> NoReturn:
-    """Raise the error of a user's mistake."""
-    raise CompileError(message, hint=hint)
+def fail(message: str, hint: str = "", *, about: tuple[object, ...] = ()) -> NoReturn:
+    """Raise the error of a user's mistake; `about` has the values whose names it should say."""
+    error = CompileError(message, hint=hint)
+    error.culprits = about
+    raise error
 
 
 def is_number(x: object) -> bool:
@@ -133,11 +135,13 @@ def as_tensor(x: Any, what: str) -> Tensor:
         fail(
             f"{what}: expected a number or a tile, got None",
             "an argument that is None is a constant of the kernel: branch on `x is None`",
+            about=(None,),
         )
     if not isinstance(result, Tensor):
         fail(
             f"{what}: expected a number or a tile, got {type(result).__name__} {result!r}",
-            getattr(result, "IN_PLACE_OF_A_TILE", ""),
+            hint=(hint := getattr(result, "IN_PLACE_OF_A_TILE", "")),
+            about=() if hint else (x,),
         )
     return result
 
@@ -164,6 +168,7 @@ def to_constant(x: Any, what: str) -> int:
     fail(
         f"{what} must be an integer, got {describe(x)}",
         hint="convert it: x.to(tl.int32), or int(x) of a constant",
+        about=() if isinstance(x, Tensor) else (x,),
     )
 
 
