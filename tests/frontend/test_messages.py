@@ -167,6 +167,13 @@ def adds(y_ptr, b: tl.constexpr):
 
 
 @tw.jit
+def adds_in_place(y_ptr, b: tl.constexpr):
+    y = tl.load(y_ptr)
+    y += b
+    tl.store(y_ptr, y)
+
+
+@tw.jit
 def scales(y_ptr, b: tl.constexpr):
     tl.store(y_ptr, tl.load(y_ptr) * b)
 
@@ -182,7 +189,7 @@ def counts(y_ptr, b: tl.constexpr):
 
 
 @BOTH
-@pytest.mark.parametrize("kernel", [adds, scales, loads_from])
+@pytest.mark.parametrize("kernel", [adds, adds_in_place, scales, loads_from])
 def test_an_argument_that_is_none_is_named(kernel, start):
     error = refused(kernel, start, numbers(), None)
     assert error.hint == "`b` is None: pass a value, or branch on `b is None`"

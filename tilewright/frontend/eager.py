@@ -302,7 +302,7 @@ def _name_culprits(
     """Name the values that an error is about, as the innermost place in a kernel calls them."""
     *_, (definition, _, place) = _kernel_frames(traceback)
     for node in ast.walk(definition.syntax.tree):
-        if isinstance(node, ast.expr) and all(
+        if isinstance(node, ast.expr | ast.AugAssign) and all(
             getattr(node, name) == getattr(place, name) for name in _PLACE
         ):
             values = partial(_value_of, place.names)
