@@ -10,7 +10,9 @@ import hypothesis
 import pytest
 
 import tilewright as tw
-from tests.executors import EMULATED
+from tests.executors import EMULATED, GPU, DeviceCopies, on_gpu
+from tilewright.errors import TilewrightError
+from tilewright.runtime import cuda
 
 SEPARATOR = "-----\n"
 # For `make check`: in per cent of the random examples of each property of the library.
@@ -82,7 +84,7 @@ def kernel_cache(tmp_path_factory, request):
 
 
 def pytest_generate_tests(metafunc):
-    """Give tests that launch kernels their executors; GPUs are emulated, as a part of the sweep."""
+    """Give tests that launch kernels their executors; emulated GPUs are a part of the sweep."""
     names = {"launch": ["eager", "cpu"], "launched_on": ["cpu"]}
     name = next((name for name in names if name in metafunc.fixturenames), None)
     if name is None:
@@ -90,15 +92,25 @@ def pytest_generate_tests(metafunc):
     executors = names[name]
     if metafunc.definition.get_closest_marker("cpu_only") is None:
         executors += [pytest.param(target, marks=pytest.mark.slow) for target in EMULATED]
+        # What launches NumPy arrays by itself launches on the CPU.
+        if name == "launch":
+            executors.append(pytest.param(GPU, marks=pytest.mark.gpu))
     metafunc.parametrize(name, executors, indirect=True)
 
 
 @contextmanager
 def _launched_on(executor):
-    if executor not in EMULATED:
-        yield
-        return
-    with tw.emulate(executor, races=True):
+    if executor == GPU:
+        try:
+            cuda.device(0)
+        except TilewrightError as error:
+            pytest.skip(str(error))
+        with on_gpu():
+            yield
+    elif executor in EMULATED:
+        with tw.emulate(executor, races=True):
+            yield
+    else:
         yield
 
 
@@ -109,15 +121,30 @@ def launched_on(request):
         yield request.param
 
 
+def _launch_on_gpu(kernel, grid, args, named):
+    copies = DeviceCopies()
+    args = [copies.of(value) for value in args]
+    named = {name: copies.of(value) for name, value in named.items()}
+    try:
+        return kernel[grid](*args, **named)
+    finally:
+        copies.bring_back()
+
+
 @pytest.fixture
 def launch(request):
-    """`launch(kernel, grid, *arguments, **named)`, the body as Python or compiled."""
+    """`launch(kernel, grid, *arguments, **named)`, the body as Python or compiled.
+
+    On a real GPU NumPy arrays are copied there, and back when the launch is done.
+    """
 
     def run(kernel, grid, *args, **named):
+        if request.param == GPU:
+            return _launch_on_gpu(kernel, grid, args, named)
         launcher = kernel.debug if run.is_eager else kernel
         return launcher[grid](*args, **named)
 
     run.is_eager = request.param == "eager"
-    run.is_emulated = request.param in EMULATED
+    run.is_gpu = request.param in {*EMULATED, GPU}
     with _launched_on(request.param):
         yield run

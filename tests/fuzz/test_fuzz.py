@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.executors import EMULATED
+from tests.executors import EMULATED, HostArray
 from tests.fuzz import device
 from tests.fuzz.arena import Arena
 from tests.fuzz.differential import CPU, GPU, check
@@ -204,25 +204,6 @@ def test_a_worker_survives_what_ends_its_process():
     with Worker() as worker:
         assert worker.check(deadly).kind == "ends the process (-9)"
         assert worker.check(SIMPLE.format(stored="c", dtype="i32", data="small")).kind == "agrees"
-
-
-class HostArray:
-    """Memory of this machine in the place of a GPU's."""
-
-    device = "cpu"
-
-    def __init__(self, array):
-        self.array = array
-
-    @classmethod
-    def from_numpy(cls, array):
-        return cls(array.copy())
-
-    def data_ptr(self):
-        return self.array.ctypes.data
-
-    def to_numpy(self):
-        return self.array
 
 
 @pytest.mark.parametrize(("place", "kind"), [("pid * 8", "agrees"), ("pid * 8 - 1", "GPU differs")])

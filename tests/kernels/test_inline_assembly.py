@@ -233,7 +233,7 @@ def test_approximations(launch, opcode):
 
 def test_numbers_of_4_bits(launch):
     """`e2m1` has 0, 0.5, 1, 1.5, 2, 3, 4 and 6; ties go to the even code, NaN is 6."""
-    if launch.is_emulated:
+    if launch.is_gpu:
         pytest.skip("instructions of sm_100a")
     x = numbers(np.float32, 3)
     x[0] = -np.nan
@@ -255,7 +255,7 @@ def test_numbers_of_4_bits(launch):
 @pytest.mark.parametrize("rounding", ["rp", "rz"])
 def test_exponents_of_8_bits(launch, rounding):
     """`ue8m0` has the powers of two from 2^-127; its sign is that of no number, 255 is NaN."""
-    if launch.is_emulated:
+    if launch.is_gpu:
         pytest.skip("instructions of sm_100a")
     x = numbers(np.float32, 3)
     edges = [0.0, 1.0, 1.5, -2.0, np.inf, np.nan, 2.0**-127, 2.0**-126, 3e38, 6e-39, 7e-39, 1e-45]
@@ -271,7 +271,7 @@ def test_exponents_of_8_bits(launch, rounding):
 
 
 def test_rounding_by_random_bits(launch):
-    if launch.is_emulated:
+    if launch.is_gpu:
         pytest.skip("instructions of sm_100a")
     x = np.random.default_rng(0).uniform(-4, 4, N).astype(np.float32)
     random = random_bits(np.int32, 1)

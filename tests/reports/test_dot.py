@@ -127,8 +127,8 @@ def test_10141_small_products(launch, m, n, k):
 @pytest.mark.parametrize("precision", ["ieee", None])
 @pytest.mark.parametrize("dtype", [BFLOAT16, np.float32])
 def test_10176_5895_products_of_floats_have_their_precision(launch, dtype, precision):
-    size = 32 if launch.is_emulated else 128
-    if launch.is_emulated and dtype is np.float32 and precision is None:
+    size = 32 if launch.is_gpu else 128
+    if launch.is_gpu and dtype is np.float32 and precision is None:
         precision = "tf32x3"  # what is left out is tf32 there
     a, b = random((2, size, size), dtype)
     out = np.zeros((size, size), np.float32)
@@ -154,7 +154,7 @@ def carried_state(k_ptr, v_ptr, out_ptr, steps, D: tl.constexpr, V: tl.constexpr
 def test_9871_10590_a_recurrence_of_products_is_reproducible(launch):
     depth, width, steps = 32, 32, 4
     k, v = random((steps, depth, depth)), random((steps, depth, width), seed=1)
-    is_slow = launch.is_eager or launch.is_emulated
+    is_slow = launch.is_eager or launch.is_gpu
     programs = 2 if is_slow else 64
     results = []
     for run in range(4 if is_slow else 50):
