@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tilewright import ops
 from tilewright.ir.core import Block, Function, Op, Param, Result, Value
@@ -240,37 +240,34 @@ class Uses:
 
         Row and column offsets of a tile of addresses are such parts: kept instead of the tile.
         """
-        parts: list[Value] = []
-        seen, waiting = {value}, [value]
-        while waiting:
-            current = waiting.pop()
-            op = defining_op(current)
-            if op is None or not self.is_virtual(current) or isinstance(op, ops.Load):
-                continue
-            if current is not value and 4 * current.type.size <= value.type.size:
-                if self.is_expensive(current):
-                    parts.append(current)
-                continue
-            fresh = [v for v in op.operands if v not in seen]
-            seen.update(fresh)
-            waiting += fresh
-        return parts
+        limit = value.type.size
+        ends = self._ends(value, lambda v: v is not value and 4 * v.type.size <= limit)
+        return [part for part in ends if self.is_expensive(part)]
 
     def columns(self, value: Value) -> list[Value]:
         """Return tiles of one row that `value` is spread out from, along all but its last axis."""
-        found: list[Value] = []
+        spread = self._ends(value, lambda v: isinstance(v, ops.Broadcast))
+        rows = [op.x for op in spread if isinstance(op, ops.Broadcast)]
+        return [
+            x
+            for x in rows
+            if x.shape and x.shape[-1] == x.type.size > 1 and x.type.size < value.type.size
+        ]
+
+    def _ends(self, value: Value, is_end: Callable[[Value], bool]) -> Iterator[Value]:
+        """Yield the virtual tiles below `value` at which `is_end` holds, and look no further there.
+
+        Nor is anything looked at below a load.
+        """
         seen, waiting = {value}, [value]
         while waiting:
             current = waiting.pop()
             op = defining_op(current)
             if op is None or not self.is_virtual(current) or isinstance(op, ops.Load):
                 continue
-            if isinstance(op, ops.Broadcast):
-                x = op.x
-                if x.shape and x.shape[-1] == x.type.size > 1 and x.type.size < value.type.size:
-                    found.append(x)
+            if is_end(current):
+                yield current
                 continue
             fresh = [v for v in op.operands if v not in seen]
             seen.update(fresh)
             waiting += fresh
-        return found
