@@ -56,12 +56,13 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Where the tests marked `gpu` are whose subject the others rely on, in their order.
-GPU_FIRST = ["tests/runtime", "tests/emulator"]
+# Where the tests marked `gpu` begin, in their order: Triton itself, which PyTorch imports where it
+# is installed, must not be there before the alias; then what the other tests rely on.
+GPU_FIRST = ["tests/inductor", "tests/runtime", "tests/emulator"]
 
 
 def pytest_collection_modifyitems(items):
-    """Let tests on a GPU begin with what the rest of them relies on."""
+    """Let tests on a GPU begin with those that must be first."""
 
     def place(item):
         if item.get_closest_marker("gpu") is None:
@@ -93,7 +94,7 @@ def pytest_generate_tests(metafunc):
     if metafunc.definition.get_closest_marker("cpu_only") is None:
         executors += [pytest.param(target, marks=pytest.mark.slow) for target in EMULATED]
         # What launches NumPy arrays by itself launches on the CPU.
-        if name == "launch":
+        if name == "launch" and metafunc.definition.get_closest_marker("numpy_only") is None:
             executors.append(pytest.param(GPU, marks=pytest.mark.gpu))
     metafunc.parametrize(name, executors, indirect=True)
 

@@ -79,8 +79,11 @@ class DeviceCopies:
         self._copies: dict[int, tuple[np.ndarray[Any, Any], DeviceArray]] = {}
 
     def of(self, value: Any) -> Any:
-        """Return what stands for an argument: arrays, those of descriptors too, are copied."""
-        if isinstance(value, np.ndarray):
+        """Return what stands for an argument: arrays, those of descriptors too, are copied.
+
+        Arrays of what no kernel takes stay, so that they are refused.
+        """
+        if isinstance(value, np.ndarray) and dtype_of_numpy(value.dtype) is not None:
             return self._part(value)
         if isinstance(value, TensorDescriptor):
             return dataclasses.replace(value, base=self.of(value.base))

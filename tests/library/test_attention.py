@@ -39,7 +39,8 @@ def agrees_with_pytorch(device, batch, heads, queries, keys, width, dtype, is_ca
     def reference(q, k, v):
         return SDPA(q, k, v, is_causal=is_causal, enable_gqa=True)
 
-    agrees(function, reference, q, k, v)
+    # Scores, and gradients that cancel, are sums of `width` products.
+    agrees(function, reference, q, k, v, factor=max(1.0, (width / 64) ** 0.5))
 
 
 @given(

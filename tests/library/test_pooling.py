@@ -108,13 +108,15 @@ def channels_last(device, which):
 @pytest.mark.parametrize("number", range(len(POOLS)))
 def test_channels_that_are_last(device, number, which):
     pool, x = POOLS[number], channels_last(device, which)
-    y, expected = pool(kernels, x), pool(F, x)
-    torch.testing.assert_close(y, expected)
-    assert y.stride() == expected.stride()
+    # On the CPU: PyTorch 2.11's gradient of average pooling leaves places out on a GPU.
+    on_cpu = x.detach().cpu().requires_grad_()
+    y, expected = pool(kernels, x), pool(F, on_cpu)
+    torch.testing.assert_close(y.cpu(), expected)
+    assert y.stride() == pool(F, x).stride()
     for upstream in (torch.randn_like(y), torch.randn(y.shape, device=device)):
         (dx,) = torch.autograd.grad(y, x, upstream, retain_graph=True)
-        (wanted,) = torch.autograd.grad(expected, x, upstream, retain_graph=True)
-        torch.testing.assert_close(dx, wanted)
+        (wanted,) = torch.autograd.grad(expected, on_cpu, upstream.cpu(), retain_graph=True)
+        torch.testing.assert_close(dx.cpu(), wanted)
         assert dx.stride() == wanted.stride()
 
 

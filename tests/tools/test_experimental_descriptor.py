@@ -22,6 +22,7 @@ def product(a_desc, b_desc, c_desc, K, M: tl.constexpr, N: tl.constexpr, BLOCK: 
     tl._experimental_descriptor_store(c_desc, total, [0, 0])
 
 
+@pytest.mark.numpy_only
 def test_matrices(launch):
     rng = np.random.default_rng(0)
     a = rng.integers(-3, 4, (16, 64)).astype(np.float16)
@@ -42,6 +43,7 @@ def double(x_desc, y_ptr, n, BLOCK: tl.constexpr):
     tl._experimental_descriptor_store(y_desc, x * 2, [0])
 
 
+@pytest.mark.numpy_only
 def test_vectors(launch):
     x, y = np.arange(10, dtype=np.float32), np.ones(12, np.float32)
     launch(double, (1,), create_1d_tma_descriptor(x.ctypes.data, 10, 8, 4), y, 12, BLOCK=8)

@@ -82,7 +82,7 @@ def block_sparse_softmax_kernel(
         if CAUSAL:
             at = (tl.load(column_ptr + block) * SIZE + column)[None, :]
             x = tl.where(at <= place, x, -float("inf"))
-        tl.store(y_ptr + start + within, tl.exp(x - highest[:, None]) / total[:, None])
+        tl.store(y_ptr + start + within, tl.fdiv(tl.exp(x - highest[:, None]), total[:, None]))
 
 
 @tw.jit

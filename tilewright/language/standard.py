@@ -51,7 +51,7 @@ def sigmoid(x):
     >>> tl.sigmoid(tl.zeros((2,), tl.float32))
     tensor([0.5, 0.5], fp32[2])
     """
-    return 1 / (1 + exp(-x))
+    return fdiv(1, 1 + exp(-x))
 
 
 @tensor_member

@@ -92,7 +92,7 @@ def true_divide(x: Any, y: Any) -> Tensor:
     left, right = promote("/", x, y)
     if left.dtype.is_int():
         left, right = convert(left, FP32), convert(right, FP32)
-    return emit(Div, left, right)
+    return emit(Div, left, right, exact=True)
 
 
 @tensor_operator("floordiv")
