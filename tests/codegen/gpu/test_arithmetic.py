@@ -17,7 +17,7 @@ from tests.codegen.gpu.harness import numbers, ptx_of
 def scaled_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
     at = tl.arange(0, N)
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
-    tl.store(out_ptr + at, (x * y - x) / tl.exp(y))
+    tl.store(out_ptr + at, tl.fdiv(x * y - x, tl.exp(y)))
 
 
 @pytest.mark.parametrize("fuses", [False, True])
@@ -33,20 +33,25 @@ def test_products_are_fused_as_the_option_says(fuses):
 
 
 @tw.jit
-def exact_quotient_kernel(x_ptr, out_ptr, N: tl.constexpr):
+def quotients_kernel(x_ptr, out_ptr, N: tl.constexpr):
     x = tl.load(x_ptr + tl.arange(0, N))
-    tl.store(out_ptr + tl.arange(0, N), tl.div_rn(x, x + 2))
+    tl.store(out_ptr + tl.arange(0, N), x / (x + 2))
+    tl.store(out_ptr + N + tl.arange(0, N), tl.div_rn(x, x + 3))
+    tl.store(out_ptr + 2 * N + tl.arange(0, N), tl.fdiv(x, x + 4, ieee_rounding=True))
+    tl.store(out_ptr + 3 * N + tl.arange(0, N), tl.fdiv(x, x + 5))
 
 
-def test_division_is_correctly_rounded_on_request():
-    assert "div.rn.f32" in ptx_of(exact_quotient_kernel, [numbers(128), numbers(128)], N=128)
+def test_division_is_correctly_rounded_unless_fdiv_need_not():
+    ptx = ptx_of(quotients_kernel, [numbers(128), numbers(512)], N=128)
+    assert ptx.count("div.rn.f32") == 3
+    assert ptx.count("div.full.f32") == 1
 
 
 @tw.jit
 def shared_divisor_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
     at = tl.program_id(0) * N + tl.arange(0, N)
     y = tl.load(y_ptr + tl.program_id(0))
-    tl.store(out_ptr + at, tl.load(x_ptr + tl.arange(0, N)) / y)
+    tl.store(out_ptr + at, tl.fdiv(tl.load(x_ptr + tl.arange(0, N)), y))
 
 
 def test_a_divisor_that_is_shared_is_inverted_once():
@@ -129,7 +134,7 @@ def test_fp8_is_converted_by_instructions_where_there_are_any(target):
 @tw.jit
 def inverse_kernel(x_ptr, out_ptr, N: tl.constexpr):
     x = tl.load(x_ptr + tl.arange(0, N)).to(tl.float32)
-    tl.store(out_ptr + tl.arange(0, N), 1 / x)
+    tl.store(out_ptr + tl.arange(0, N), tl.fdiv(1, x))
 
 
 def test_a_word_of_two_bf16_is_taken_apart_by_two_instructions():
