@@ -21,6 +21,7 @@ PACKAGE = "tilewright"
 TOP = "__init__"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
+    ("locks",),
     ("spelling",),
     ("env",),
     ("target",),

@@ -12,9 +12,10 @@ import functools
 import mmap
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
+
+from tilewright.locks import Lock
 
 __all__ = ["place"]
 
@@ -62,7 +63,7 @@ class _Page(NamedTuple):
 class _State:
     """The page that small pieces are added to."""
 
-    lock = threading.Lock()
+    lock = Lock()
     page: _Page | None = None
 
 
@@ -125,8 +126,7 @@ def _round_up(number: int, alignment: int) -> int:
 
 
 def _after_fork_in_child() -> None:
-    # Another thread may have held the lock, and left the page as it was.
-    _State.lock = threading.Lock()
+    # Another thread may have left the page as it was.
     _State.page = None
 
 

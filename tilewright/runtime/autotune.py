@@ -6,7 +6,6 @@ back after them, so the launch that follows finds its arrays as the caller left 
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import env
 from tilewright.errors import CompileError, LaunchError, Unsupported
+from tilewright.locks import Lock
 from tilewright.runtime.benchmark import do_bench as measure
 from tilewright.runtime.config import Config
 from tilewright.runtime.dispatch import Grid
@@ -109,7 +109,7 @@ class Autotuner(DecoratedKernel):
         self.bench_time = 0.0
         self.nargs: dict[str, Any] = {}
         self._executor = executor
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._require_parameters({*self.keys, *self.reset_to_zero, *self.restore_value})
         for config in self.configs:
             self._require_parameters(config.kwargs.keys() - DEFAULTS.keys(), f" ({config})")

@@ -20,6 +20,7 @@ from tilewright.ir.core import Function
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import to_text
 from tilewright.ir.verifier import verify
+from tilewright.locks import Lock
 from tilewright.passes.accessed_parameters import accessed_parameters
 from tilewright.passes.dump import write_code
 from tilewright.passes.pipeline import optimize, prepare_for_cpu
@@ -259,7 +260,7 @@ def _explain_addresses(request: Request, error: CompileError) -> None:
 # and a stack that holds them.
 _DEEPEST = 30_000
 _STACK_BYTES = 1 << 29
-_deep_compilations = threading.Lock()
+_deep_compilations = Lock()
 
 
 def _in_a_deep_thread(work: Callable[[], T]) -> T:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 
 from tilewright import env
 from tilewright.errors import LaunchError, Unsupported
+from tilewright.locks import Lock
 from tilewright.runtime import history
 from tilewright.runtime.cuda_errors import INVALID_CODE, describe
 from tilewright.target import NVIDIA_CAPABILITIES, NvidiaTarget, nvidia_target
@@ -87,7 +87,7 @@ class Driver:
 class _State:
     """The driver and the GPUs of this process, once they are asked for."""
 
-    lock = threading.RLock()
+    lock = Lock()
     driver: Driver | None = None
     devices: ClassVar[dict[int, Device]] = {}
 

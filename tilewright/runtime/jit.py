@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import FunctionType, MappingProxyType, MethodType
@@ -16,6 +15,7 @@ from tilewright import env
 from tilewright.errors import CompileError, LaunchError
 from tilewright.frontend.parameters import Parameter
 from tilewright.ir.types import DTYPES, DType, PointerType
+from tilewright.locks import Lock
 from tilewright.runtime.arguments import Argument, gpu_of, specialize, specialize_type
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.async_compile import active_mode
@@ -125,8 +125,8 @@ class JITFunction(SourceFields, KernelInterface):
         self._kernels: dict[Any, list[codes.Compiled]] = {}
         self._emulated_kernels: dict[Any, EmulatedKernel] = {}
         self._emulation = emulation_of_environment()
-        self._lock = threading.RLock()
-        self._compiling: dict[Any, threading.RLock] = {}
+        self._lock = Lock()
+        self._compiling: dict[Any, Lock] = {}
 
     def forget_compiled(self) -> None:
         """Forget the text, as it was, and the kernels made of it."""
@@ -455,10 +455,10 @@ class JITFunction(SourceFields, KernelInterface):
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
         return kernel
 
-    def _compiling_for(self, key: Any) -> threading.RLock:
+    def _compiling_for(self, key: Any) -> Lock:
         """What one thread at a time holds while it compiles for a key, and calls the hooks."""
         with self._lock:
-            return self._compiling.setdefault(key, threading.RLock())
+            return self._compiling.setdefault(key, Lock())
 
     def _known(self, key: Any, options: dict[str, Any]) -> codes.Compiled | None:
         # Options that change no code on this target still belong to the kernel.

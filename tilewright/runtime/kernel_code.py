@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tilewright.errors import LaunchError, Location
+from tilewright.locks import Lock
 from tilewright.runtime.arguments import (
     Argument,
     leaves,
@@ -41,7 +41,7 @@ class KernelCode(ABC, Generic[_Loaded]):
         self.written = frozenset[str](header["written"])
         self._accessed: dict[str, dict[str, Any] | None] = header["accessed"]
         self._assertions: list[tuple[str, dict[str, Any] | None]] = header["assertions"]
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._made: tuple[_Loaded, Launcher | None] | None = None
 
     @property

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import struct
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tilewright.codegen.loading import LoadedObject
 from tilewright.interpreter import FIRST_PAGE_BYTES
 from tilewright.ir.types import DTYPES
+from tilewright.locks import Lock
 from tilewright.ops.descriptor import ALIGNMENT_BYTES
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.fingerprint import cached_object
@@ -427,10 +426,8 @@ class OncePerProcess(Generic[_T]):
 
     def __init__(self, make: Callable[[], _T]) -> None:
         self._make = make
-        self._unlock()
+        self._lock = Lock()
         self.made: _T | None = None
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._unlock)
 
     def __call__(self) -> _T:
         if self.made is None:
@@ -438,6 +435,3 @@ class OncePerProcess(Generic[_T]):
                 if self.made is None:
                     self.made = self._make()
         return self.made
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()

@@ -6,14 +6,14 @@ more, on streams of its own, which know nothing of the kernel.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
+from tilewright.locks import Lock
 from tilewright.runtime.cuda import Device, Event
 
 __all__ = ["keep_until_done"]
 
-_lock = threading.Lock()
+_lock = Lock()
 _kept: list[tuple[Event, list[object]]] = []
 
 

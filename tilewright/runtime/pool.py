@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright import env
 from tilewright.codegen.loading import LoadedObject
 from tilewright.errors import LaunchError
+from tilewright.locks import Lock
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.fingerprint import cached_object
 from tilewright.runtime.host import host, load_object
@@ -87,7 +87,7 @@ def keep_forever(thing: object) -> None:
 class _State:
     """The one pool and the wanted number of threads."""
 
-    lock = threading.Lock()
+    lock = Lock()
     pool: Pool | None = None
     threads: int | None = None
 
@@ -171,7 +171,6 @@ def raise_status(status: int, on_error: Callable[[int], object]) -> None:
 
 
 def _after_fork_in_child() -> None:
-    _State.lock = threading.Lock()
     if _State.pool is not None:
         _State.pool.forget_threads()
 

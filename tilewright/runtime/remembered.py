@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from typing import Any
+
+from tilewright.locks import Lock
 
 __all__ = ["forget_launchers", "note_remembering", "remembering"]
 
 _kernels: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class _State:
-    """Reentrant, since what frees memory may call a hook of the user's, who launches in it."""
-
-    lock = threading.RLock()
+# Taken again by its owner, since what frees memory may call a hook of the user's, who launches.
+_remembering = Lock()
 
 
-def remembering() -> threading.RLock:
+def remembering() -> Lock:
     """Return what a launch holds from its last look around until it has remembered its launcher.
 
     So does whoever adds something around launches and has launchers forgotten.
     """
-    return _State.lock
+    return _remembering
 
 
 def note_remembering(kernel: Any) -> None:
@@ -37,12 +35,3 @@ def forget_launchers() -> None:
         for kernel in list(_kernels):
             kernel.recent = ()
         _kernels.clear()
-
-
-def _after_fork_in_child() -> None:
-    # Another thread may have held the lock.
-    _State.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

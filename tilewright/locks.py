@@ -1,0 +1,42 @@
+"""Locks that a forked child may take, whichever threads of its parent held them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+__all__ = ["Lock"]
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+class Lock:
+    """What one thread at a time holds, as often as it likes; free in the child of a fork.
+
+    The threads of the parent are not there to give it back. What it guards must be whole whenever
+    another thread could look.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """Be free, whoever holds it."""
+        self._lock = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    for lock in list(_locks):
+        lock.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
