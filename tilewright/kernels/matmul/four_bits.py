@@ -134,14 +134,18 @@ def looked_up(words, DTYPE: tl.constexpr):
 
 
 @tw.jit
-def numbers_of_words(words, codes_ptr, KIND: tl.constexpr, DTYPE: tl.constexpr):
+def numbers_of_words(words, codes_ptr, zero, KIND: tl.constexpr, DTYPE: tl.constexpr):
     """Return what the codes in a matrix of words stand for, without scales.
 
-    `KIND`: "int4"; "nf4", whose numbers are at `codes_ptr`; or "nf4 by prmt", for 16 bits on GPUs.
+    `zero`: a vector of the zero points of rows, or `None`. `KIND`: "int4"; "nf4", whose numbers are
+    at `codes_ptr`; or "nf4 by prmt", for 16 bits on GPUs.
     """
     words = words.to(tl.uint32, bitcast=True)
     if KIND == "int4":
-        return (codes_of_words(words).to(tl.int8) - 8).to(DTYPE)
+        if zero is None:
+            return (codes_of_words(words).to(tl.int8) - 8).to(DTYPE)
+        # Differences of whole numbers are exact in every dtype.
+        return codes_of_words(words).to(tl.int8).to(DTYPE) - zero.to(DTYPE)[:, None]
     elif KIND == "nf4":  # noqa: RET505 - only one is compiled
         return tl.load(codes_ptr + codes_of_words(words).to(tl.int32)).to(DTYPE)
     else:

@@ -36,6 +36,7 @@ __all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
 KINDS = ("int4", "nf4")
 _MOST_ROWS = 64  # of an input that is multiplied by weights as they are
 _STAGES = 4
+_TOGETHER = 2
 
 
 def quantize_weight(
@@ -304,6 +305,7 @@ def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
     staged = _STAGES * depth * (block_columns // 2 + block_rows * itemsize(x))
     # Numbers are made in more registers than codes are looked up in.
     chunk = steps_for(x, tiles, steps, staged, together=4 if kind == "nf4" else 3)
+    chunk = tw.cdiv(chunk, _TOGETHER) * _TOGETHER
     parts = tw.cdiv(steps, chunk)
     arrays = [
         *(for_descriptors(x), _words(packed), for_descriptors(scales.swapaxes(0, 1))),
@@ -322,6 +324,7 @@ def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
         BLOCK_M=block_rows,
         BLOCK_N=block_columns,
         BLOCK_K=depth,
+        TOGETHER=_TOGETHER,
         num_warps=4,
         num_stages=_STAGES,
     )

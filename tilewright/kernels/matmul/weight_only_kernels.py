@@ -64,13 +64,25 @@ def dequantize_kernel(
     row, group = unit * 32 // inner, unit * 32 % inner // GROUP
     at_scale = row * strides[0][0] + group * strides[0][1]
     scale = tl.load(scale_ptr + at_scale, mask=is_unit, other=0.0).to(tl.float32)
-    x = numbers_of_words(words, codes_ptr, KIND, tl.float32)
+    zero = None
     if zero_ptr is not None:
         at_zero = row * strides[1][0] + group * strides[1][1]
         zero = tl.load(zero_ptr + at_zero, mask=is_unit, other=0)
-        x -= zero.to(tl.float32)[:, None] - 8.0
+    x = numbers_of_words(words, codes_ptr, zero, KIND, tl.float32)
     x = (x * scale[:, None]).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + unit[:, None] * 32 + tl.arange(0, 32)[None, :], x, mask=is_unit[:, None])
+
+
+@tw.jit
+def loaded_ahead(
+    of_groups, step, column, STEPS: tl.constexpr, COUNT: tl.constexpr
+):
+    """Return what columns have for the groups of a few steps, of which a group has `STEPS`."""
+    loaded = ()
+    for number in tl.static_range(COUNT):
+        tile = of_groups.load([(step + number) // STEPS, column])
+        loaded = loaded + (tl.reshape(tile, (tile.shape[1],)),)
+    return loaded
 
 
 @tw.jit
@@ -89,6 +101,7 @@ def weight_only_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
     """Sums of `chunk` steps along the inner axis; `sums` is (parts, rows, columns).
 
@@ -111,17 +124,35 @@ def weight_only_kernel(
     first_column = tl.program_id(0) * BLOCK_N
     acc = tl.zeros((BLOCK_N, BLOCK_M), DTYPE)
     start = tl.program_id(1) * chunk
-    for step in range(start, tl.minimum(start + chunk, inner // BLOCK_K)):
-        packed = words.load([first_column, step * (BLOCK_K // 8)])
-        left = x.load([0, step * BLOCK_K])
-        group = step // (GROUP // BLOCK_K)
-        scale = tl.reshape(scales.load([group, first_column]), (BLOCK_N,)).to(DTYPE)
-        weight = numbers_of_words(packed, codes_ptr, KIND, left.dtype)
-        if zero_ptr is not None:  # differences of whole numbers are exact in every dtype
-            zero = tl.reshape(zeros.load([group, first_column]), (BLOCK_N,)).to(left.dtype) - 8.0
-            weight -= zero.to(left.dtype)[:, None]
-        product = tl.dot(weight, tl.trans(left), input_precision="ieee", out_dtype=DTYPE)
-        acc += product * scale[:, None]
+    # Loads of a few bytes wait for memory as long as others, so they are a step ahead.
+    scale_ahead = loaded_ahead(scales, start, first_column, GROUP // BLOCK_K, TOGETHER)
+    if zero_ptr is not None:
+        zero_ahead = loaded_ahead(zeros, start, first_column, GROUP // BLOCK_K, TOGETHER)
+    for step in range(start, tl.minimum(start + chunk, tl.cdiv(inner, BLOCK_K)), TOGETHER):
+        scale = scale_ahead
+        scale_ahead = loaded_ahead(
+            scales, step + TOGETHER, first_column, GROUP // BLOCK_K, TOGETHER
+        )
+        if zero_ptr is not None:
+            zero = zero_ahead
+            zero_ahead = loaded_ahead(
+                zeros, step + TOGETHER, first_column, GROUP // BLOCK_K, TOGETHER
+            )
+        products = ()
+        for number in tl.static_range(TOGETHER):
+            packed = words.load([first_column, (step + number) * (BLOCK_K // 8)])
+            left = x.load([0, (step + number) * BLOCK_K])
+            weight = numbers_of_words(
+                packed,
+                codes_ptr,
+                zero[number] if zero_ptr is not None else None,
+                KIND,
+                left.dtype,
+            )
+            product = tl.dot(weight, tl.trans(left), input_precision="ieee", out_dtype=DTYPE)
+            products = products + (product,)
+        for number in tl.static_range(TOGETHER):
+            acc += products[number] * scale[number].to(DTYPE)[:, None]
     row, column = tl.arange(0, BLOCK_M), first_column + tl.arange(0, BLOCK_N)
     at = (tl.program_id(1) * rows + row[None, :]) * columns + column[:, None]
     tl.store(sums_ptr + at, acc, mask=(row < rows)[None, :] & (column < columns)[:, None])
