@@ -20,7 +20,7 @@ import tilewright.language as tl
 from tilewright.kernels.arrays import dtype_name, permuted
 from tilewright.kernels.checks import array
 
-__all__ = ["BORDERS", "NF4", "numbers_of_words", "pack_weight", "packed_codes"]
+__all__ = ["BORDERS", "NF4", "numbers_of_words", "pack_weight", "packed_codes", "whole_number"]
 
 # Quantiles of the normal distribution between -1 and 1, with 0 among them: Dettmers et al., 2023.
 NF4 = (
@@ -144,9 +144,32 @@ def numbers_of_words(words, codes_ptr, zero, KIND: tl.constexpr, DTYPE: tl.const
     if KIND == "int4":
         if zero is None:
             return (codes_of_words(words).to(tl.int8) - 8).to(DTYPE)
-        # Differences of whole numbers are exact in every dtype.
-        return codes_of_words(words).to(tl.int8).to(DTYPE) - zero.to(DTYPE)[:, None]
+        # Differences of whole numbers are exact in every dtype. A number whose last bit stands for
+        # one has the code in its mantissa: what it is more than the code goes with the zero point.
+        codes = codes_of_words(words)
+        if tl.bfloat16 == DTYPE:
+            number = (codes.to(tl.uint16) | 0x4300).to(tl.bfloat16, bitcast=True)
+            return number - (zero.to(tl.bfloat16) + 128.0).to(tl.bfloat16)[:, None]
+        if tl.float16 == DTYPE:
+            number = (codes.to(tl.uint16) | 0x6400).to(tl.float16, bitcast=True)
+            return number - (zero.to(tl.float16) + 1024.0).to(tl.float16)[:, None]
+        return codes.to(tl.int8).to(DTYPE) - zero.to(DTYPE)[:, None]
     elif KIND == "nf4":  # noqa: RET505 - only one is compiled
         return tl.load(codes_ptr + codes_of_words(words).to(tl.int32)).to(DTYPE)
     else:
         return looked_up(words, DTYPE)
+
+
+@tw.jit
+def whole_number(words, BIT: tl.constexpr):
+    """Return the codes - 8 in the four bits of words from `BIT` on, in fp32.
+
+    In the mantissa of a power of two whose last bit stands for one, a code is that power and the
+    code, wherever the four bits are in it: a shift is needed for the upper bits only.
+    """
+    SHIFT: tl.constexpr = 12 if BIT > 16 else 0
+    PLACE: tl.constexpr = BIT - SHIFT
+    mantissa = (words >> SHIFT) & (15 << PLACE)
+    power: tl.constexpr = 1 << (23 - PLACE)
+    x = (mantissa | ((150 - PLACE) << 23)).to(tl.float32, bitcast=True)
+    return x - (power + 8.0)

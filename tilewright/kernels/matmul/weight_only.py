@@ -28,6 +28,7 @@ from tilewright.kernels.matmul.weight_only_kernels import (
     dequantize_kernel,
     quantize_kernel,
     weight_only_kernel,
+    weight_only_row_kernel,
 )
 from tilewright.kernels.operation import operation, under_autocast
 
@@ -37,6 +38,7 @@ KINDS = ("int4", "nf4")
 _MOST_ROWS = 64  # of an input that is multiplied by weights as they are
 _STAGES = 4
 _TOGETHER = 2
+_ROW_COLUMNS, _ROW_UNITS, _ROW_WARPS = 8, 256, 8
 
 
 def quantize_weight(
@@ -251,10 +253,10 @@ def _dequantize(out: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
     )
 
 
-def _words(packed: Any) -> Any:
-    """Return packed numbers in words, aligned for descriptors."""
-    packed = for_descriptors(contiguous(packed))
-    return packed.view(torch.int32 if is_tensor(packed) else np.int32)
+def _words(x: Any) -> Any:
+    """Return packed numbers, or pairs of numbers of 16 bits, in words, aligned for descriptors."""
+    x = for_descriptors(contiguous(x))
+    return x.view(torch.int32 if is_tensor(x) else np.int32)
 
 
 def _allocate(x: Any, packed: Any, scales: Any, zero_points: Any, bias: Any, kind: str) -> Any:
@@ -288,6 +290,9 @@ def _multiply(
         )
         out[...] = product[0]
         return
+    if rows == 1 and kind == "int4" and itemsize(x) == 2 and not on_cpu(x):
+        _launch_row(x, packed, scales, zero_points, bias, out)
+        return
     sums, chunk = _launch_parts(x, packed, scales, zero_points, kind)
     parts = sums.shape[0]
     sizes = Sizes(1, rows, columns, inner, parts, chunk, parts)
@@ -295,17 +300,37 @@ def _multiply(
     add_parts(sums, out, sizes, epilogue, 1.0, "")
 
 
+def _launch_row(x: Any, packed: Any, scales: Any, zero_points: Any, bias: Any, out: Any) -> None:
+    """Multiply a row of 16-bit numbers in one launch."""
+    columns, inner = packed.shape[0], x.shape[1]
+    units = min(tw.next_power_of_2(inner // 32), _ROW_UNITS)
+    weight_only_row_kernel[(tw.cdiv(columns, _ROW_COLUMNS),)](
+        _words(x),
+        _words(packed),
+        scales,
+        zero_points,
+        None if bias is None else contiguous(bias),
+        out,
+        (strides(scales), None if zero_points is None else strides(zero_points)),
+        (columns, inner),
+        GROUP=_group_of(packed, scales),
+        BLOCK_N=_ROW_COLUMNS,
+        UNITS=units,
+        num_warps=_ROW_WARPS,
+    )
+
+
 def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str) -> tuple[Any, int]:
     """Return the sums of parts of the inner axis, and how long a part is."""
     (rows, inner), columns, group = x.shape, packed.shape[0], _group_of(packed, scales)
     is_short = itemsize(x) == 2 and not on_cpu(x)
     block_rows, block_columns = max(16, tw.next_power_of_2(rows)), 128 if is_short else 64
-    depth = min(group, 128)
+    depth, together = min(group, 128), _TOGETHER if is_short else 1
     tiles, steps = tw.cdiv(columns, block_columns), inner // depth
-    staged = _STAGES * depth * (block_columns // 2 + block_rows * itemsize(x))
+    staged = _STAGES * together * depth * (block_columns // 2 + block_rows * itemsize(x))
     # Numbers are made in more registers than codes are looked up in.
     chunk = steps_for(x, tiles, steps, staged, together=4 if kind == "nf4" else 3)
-    chunk = tw.cdiv(chunk, _TOGETHER) * _TOGETHER
+    chunk = tw.cdiv(chunk, together) * together
     parts = tw.cdiv(steps, chunk)
     arrays = [
         *(for_descriptors(x), _words(packed), for_descriptors(scales.swapaxes(0, 1))),
@@ -324,7 +349,7 @@ def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
         BLOCK_M=block_rows,
         BLOCK_N=block_columns,
         BLOCK_K=depth,
-        TOGETHER=_TOGETHER,
+        TOGETHER=together,
         num_warps=4,
         num_stages=_STAGES,
     )

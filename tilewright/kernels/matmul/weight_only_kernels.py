@@ -2,10 +2,15 @@
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.matmul.four_bits import BORDERS, numbers_of_words, packed_codes
+from tilewright.kernels.matmul.four_bits import (
+    BORDERS,
+    numbers_of_words,
+    packed_codes,
+    whole_number,
+)
 from tilewright.kernels.rows import accumulator
 
-__all__ = ["dequantize_kernel", "quantize_kernel", "weight_only_kernel"]
+__all__ = ["dequantize_kernel", "quantize_kernel", "weight_only_kernel", "weight_only_row_kernel"]
 
 
 @tw.jit
@@ -74,14 +79,12 @@ def dequantize_kernel(
 
 
 @tw.jit
-def loaded_ahead(
-    of_groups, step, column, STEPS: tl.constexpr, COUNT: tl.constexpr
-):
+def loaded_ahead(of_groups, step, column, STEPS: tl.constexpr, COUNT: tl.constexpr):
     """Return what columns have for the groups of a few steps, of which a group has `STEPS`."""
     loaded = ()
     for number in tl.static_range(COUNT):
         tile = of_groups.load([(step + number) // STEPS, column])
-        loaded = loaded + (tl.reshape(tile, (tile.shape[1],)),)
+        loaded = (*loaded, tl.reshape(tile, (tile.shape[1],)))
     return loaded
 
 
@@ -150,9 +153,96 @@ def weight_only_kernel(
                 left.dtype,
             )
             product = tl.dot(weight, tl.trans(left), input_precision="ieee", out_dtype=DTYPE)
-            products = products + (product,)
+            products = (*products, product)
         for number in tl.static_range(TOGETHER):
             acc += products[number] * scale[number].to(DTYPE)[:, None]
     row, column = tl.arange(0, BLOCK_M), first_column + tl.arange(0, BLOCK_N)
     at = (tl.program_id(1) * rows + row[None, :]) * columns + column[:, None]
     tl.store(sums_ptr + at, acc, mask=(row < rows)[None, :] & (column < columns)[:, None])
+
+
+@tw.jit
+def joined(tiles):
+    """Return vectors as the columns of a matrix; their number is a power of two."""
+    if len(tiles) == 1:
+        return tl.reshape(tiles[0], (tiles[0].shape[0], tiles[0].numel // tiles[0].shape[0]))
+    half: tl.constexpr = len(tiles) // 2
+    pairs = ()
+    for number in tl.static_range(half):
+        pairs = (*pairs, tl.join(tiles[number], tiles[number + half]))
+    return joined(pairs)
+
+
+@tw.jit
+def weight_only_row_kernel(
+    x_ptr,
+    words_ptr,
+    scale_ptr,
+    zero_ptr,
+    bias_ptr,
+    out_ptr,
+    strides,
+    sizes,
+    GROUP: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    """One row of x, whose pairs of numbers are words, times whole numbers of four bits.
+
+    Each weight is used once, so multiply-adds take it as it is made: no sums of parts, and few
+    instructions. A thread has units of 32 neighbours, the same ones in each of `BLOCK_N` columns.
+    """
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    columns, inner = sizes
+    units = inner // 32
+    first_column = tl.program_id(0) * BLOCK_N
+    acc = ()
+    for _ in tl.static_range(BLOCK_N):
+        acc = (*acc, tl.zeros((UNITS,), tl.float32))
+    for start in range(0, units, UNITS):
+        unit = start + tl.arange(0, UNITS)
+        group = (unit // (GROUP // 32)).to(tl.int64)
+        word = start * 4 + tl.arange(0, UNITS * 4)
+        is_word = word < units * 4
+        words = ()
+        scales = ()
+        zeros = ()
+        products = ()
+        for number in tl.static_range(BLOCK_N):
+            column = tl.minimum(first_column + number, columns - 1).to(tl.int64)
+            loaded = tl.load(words_ptr + column * (units * 4) + word, mask=is_word, other=0)
+            words = (*words, loaded.to(tl.uint32, bitcast=True))
+            at = group * strides[0][1] + column * strides[0][0]
+            scale = tl.load(scale_ptr + at, mask=unit < units, other=0.0)
+            scales = (*scales, scale)
+            if zero_ptr is not None:
+                at = group * strides[1][1] + column * strides[1][0]
+                zeros = (*zeros, tl.load(zero_ptr + at, mask=unit < units, other=0))
+            products = (*products, tl.zeros((UNITS * 4,), tl.float32))
+        total = tl.zeros((UNITS * 4,), tl.float32)
+        for place in tl.static_range(4):
+            at = word // 4 * 16 + place * 4 + word % 4
+            pair = tl.load(x_ptr + at, mask=is_word, other=0).to(tl.uint32, bitcast=True)
+            for half in tl.static_range(2):
+                x = ((pair >> (16 * half)) & 0xFFFF).to(tl.uint16).to(dtype, bitcast=True)
+                x = x.to(tl.float32)
+                total += x
+                sums = ()
+                for number in tl.static_range(BLOCK_N):
+                    whole = whole_number(words[number], 4 * place + 16 * half)
+                    sums = (*sums, products[number] + whole * x)
+                products = sums
+        total = tl.sum(tl.reshape(total, (UNITS, 4)), axis=1)
+        sums = ()
+        for number in tl.static_range(BLOCK_N):
+            product = tl.sum(tl.reshape(products[number], (UNITS, 4)), axis=1)
+            if zero_ptr is not None:
+                product -= (zeros[number].to(tl.float32) - 8.0) * total
+            sums = (*sums, acc[number] + product * scales[number].to(tl.float32))
+        acc = sums
+    out = tl.sum(joined(acc), axis=0)
+    column = first_column + tl.arange(0, BLOCK_N)
+    is_column = column < columns
+    if bias_ptr is not None:
+        out += tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)
+    tl.store(out_ptr + column, out.to(out_ptr.dtype.element_ty), mask=is_column)
