@@ -191,3 +191,48 @@ def test_on_an_emulated_gpu(monkeypatch, kind):
     monkeypatch.setattr(weight_only, "on_cpu", lambda _: False)
     with tw.emulate("sm_90a", races=True):
         test_agrees_with_its_definition("cpu", 3, kind, 64)
+
+
+def check_emulated(monkeypatch, rows, sizes, dtype, zero_points):
+    """Compare whole numbers, whose zero points are up to so many, with their definition."""
+    columns, groups, group = sizes
+    inner = groups * group
+    monkeypatch.setattr(weight_only, "on_cpu", lambda _: False)
+    packed = torch.randint(0, 256, (columns, inner // 2), dtype=torch.uint8)
+    scales = tensor((columns, groups), dtype, requires_grad=False)
+    zeros = torch.randint(0, zero_points + 1, (columns, groups), dtype=torch.uint8)
+    zeros = zeros if zero_points else None
+    x, bias = (tensor(shape, dtype, requires_grad=False) for shape in ((rows, inner), (columns,)))
+    exact = whole(packed, scales, "int4", zeros)
+    with tw.emulate("sm_90a", races=True):
+        agrees(
+            lambda x, bias: kernels.quantized_linear(x, packed, scales, bias, zero_points=zeros),
+            lambda x, bias: x @ exact.T + bias,
+            *(x, bias),
+        )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("sizes", "zero_points"),
+    [
+        ((5, 1, 32), 0),  # fewer units than threads
+        ((17, 265, 32), 15),  # three blocks of units, the last not whole
+        ((8, 3, 128), 128),
+        ((3, 2, 4096), 0),
+    ],
+)
+def test_a_row_on_an_emulated_gpu(monkeypatch, sizes, zero_points, dtype):
+    monkeypatch.setattr(weight_only, "_launch_parts", None)  # it goes without tensor cores
+    check_emulated(monkeypatch, 1, sizes, dtype, zero_points)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "zero_points"), [(2, "bfloat16", 128), (33, "float16", 15)]
+)
+def test_an_odd_number_of_groups_on_an_emulated_gpu(monkeypatch, rows, dtype, zero_points):
+    check_emulated(monkeypatch, rows, (75, 11, 64), dtype, zero_points)
+
+
+def test_groups_longer_than_a_step_on_an_emulated_gpu(monkeypatch):
+    check_emulated(monkeypatch, 3, (10, 9, 256), "bfloat16", 15)

@@ -134,6 +134,22 @@ def looked_up(words, DTYPE: tl.constexpr):
 
 
 @tw.jit
+def less_zero_points(codes, zero, DTYPE: tl.constexpr):
+    """Return codes less the zero points of their rows, exactly if these are at most 128.
+
+    A power of two of 16 bits whose last bit stands for one takes a code into its mantissa: what it
+    is more than the code is taken away with the zero point.
+    """
+    if tl.bfloat16 == DTYPE:
+        number = (codes.to(tl.uint16) | 0x4300).to(tl.bfloat16, bitcast=True)
+        return number - (zero.to(tl.bfloat16) + 128.0).to(tl.bfloat16)[:, None]
+    if tl.float16 == DTYPE:
+        number = (codes.to(tl.uint16) | 0x6400).to(tl.float16, bitcast=True)
+        return number - (zero.to(tl.float16) + 1024.0).to(tl.float16)[:, None]
+    return codes.to(tl.int8).to(DTYPE) - zero.to(DTYPE)[:, None]
+
+
+@tw.jit
 def numbers_of_words(words, codes_ptr, zero, KIND: tl.constexpr, DTYPE: tl.constexpr):
     """Return what the codes in a matrix of words stand for, without scales.
 
@@ -144,16 +160,7 @@ def numbers_of_words(words, codes_ptr, zero, KIND: tl.constexpr, DTYPE: tl.const
     if KIND == "int4":
         if zero is None:
             return (codes_of_words(words).to(tl.int8) - 8).to(DTYPE)
-        # Differences of whole numbers are exact in every dtype. A number whose last bit stands for
-        # one has the code in its mantissa: what it is more than the code goes with the zero point.
-        codes = codes_of_words(words)
-        if tl.bfloat16 == DTYPE:
-            number = (codes.to(tl.uint16) | 0x4300).to(tl.bfloat16, bitcast=True)
-            return number - (zero.to(tl.bfloat16) + 128.0).to(tl.bfloat16)[:, None]
-        if tl.float16 == DTYPE:
-            number = (codes.to(tl.uint16) | 0x6400).to(tl.float16, bitcast=True)
-            return number - (zero.to(tl.float16) + 1024.0).to(tl.float16)[:, None]
-        return codes.to(tl.int8).to(DTYPE) - zero.to(DTYPE)[:, None]
+        return less_zero_points(codes_of_words(words), zero, DTYPE)
     elif KIND == "nf4":  # noqa: RET505 - only one is compiled
         return tl.load(codes_ptr + codes_of_words(words).to(tl.int32)).to(DTYPE)
     else:
@@ -167,7 +174,7 @@ def whole_number(words, BIT: tl.constexpr):
     In the mantissa of a power of two whose last bit stands for one, a code is that power and the
     code, wherever the four bits are in it: a shift is needed for the upper bits only.
     """
-    SHIFT: tl.constexpr = 12 if BIT > 16 else 0
+    SHIFT: tl.constexpr = tl.constexpr(12 if BIT > 16 else 0)
     PLACE: tl.constexpr = BIT - SHIFT
     mantissa = (words >> SHIFT) & (15 << PLACE)
     power: tl.constexpr = 1 << (23 - PLACE)

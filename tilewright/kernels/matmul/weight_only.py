@@ -37,8 +37,7 @@ __all__ = ["dequantize_weight", "quantize_weight", "quantized_linear"]
 KINDS = ("int4", "nf4")
 _MOST_ROWS = 64  # of an input that is multiplied by weights as they are
 _STAGES = 4
-_TOGETHER = 2
-_ROW_COLUMNS, _ROW_UNITS, _ROW_WARPS = 8, 256, 8
+_ROW_COLUMNS, _ROW_UNITS, _ROW_WARPS = 8, 128, 4
 
 
 def quantize_weight(
@@ -125,7 +124,7 @@ def quantized_linear(
         scales: (N, K / group), of the dtype of `input`.
         bias: (N,), of that dtype.
         kind: "int4" or "nf4".
-        zero_points: (N, K / group) of uint8, if the weight was made with them.
+        zero_points: (N, K / group) of uint8, at most 128, if the weight was made with them.
 
     Returns:
         An array (..., N) of the dtype of `input`.
@@ -325,7 +324,9 @@ def _launch_parts(x: Any, packed: Any, scales: Any, zero_points: Any, kind: str)
     (rows, inner), columns, group = x.shape, packed.shape[0], _group_of(packed, scales)
     is_short = itemsize(x) == 2 and not on_cpu(x)
     block_rows, block_columns = max(16, tw.next_power_of_2(rows)), 128 if is_short else 64
-    depth, together = min(group, 128), _TOGETHER if is_short else 1
+    depth = min(group, 128)
+    # The products of a group run beside the unpacking of another, if registers are left for both.
+    together = 2 if is_short and kind == "int4" and block_rows <= 16 else 1
     tiles, steps = tw.cdiv(columns, block_columns), inner // depth
     staged = _STAGES * together * depth * (block_columns // 2 + block_rows * itemsize(x))
     # Numbers are made in more registers than codes are looked up in.

@@ -174,6 +174,31 @@ def joined(tiles):
 
 
 @tw.jit
+def products_of_row(words, x_ptr, at_word, is_word, DTYPE: tl.constexpr):
+    """Return sums of numbers of x times the codes - 8 in words of columns, and of x alone.
+
+    `words`: a vector for each column, of what is at `at_word` in it; four bytes of x are a pair.
+    """
+    total = tl.zeros((at_word.shape[0],), tl.float32)
+    products = ()
+    for _ in tl.static_range(len(words)):
+        products = (*products, total)
+    for place in tl.static_range(4):
+        at = at_word // 4 * 16 + place * 4 + at_word % 4
+        pair = tl.load(x_ptr + at, mask=is_word, other=0).to(tl.uint32, bitcast=True)
+        for half in tl.static_range(2):
+            x = ((pair >> (16 * half)) & 0xFFFF).to(tl.uint16).to(DTYPE, bitcast=True)
+            x = x.to(tl.float32)
+            total += x
+            sums = ()
+            for number in tl.static_range(len(words)):
+                whole = whole_number(words[number], 4 * place + 16 * half)
+                sums = (*sums, products[number] + whole * x)
+            products = sums
+    return products, total
+
+
+@tw.jit
 def weight_only_row_kernel(
     x_ptr,
     words_ptr,
@@ -207,7 +232,6 @@ def weight_only_row_kernel(
         words = ()
         scales = ()
         zeros = ()
-        products = ()
         for number in tl.static_range(BLOCK_N):
             column = tl.minimum(first_column + number, columns - 1).to(tl.int64)
             loaded = tl.load(words_ptr + column * (units * 4) + word, mask=is_word, other=0)
@@ -218,20 +242,7 @@ def weight_only_row_kernel(
             if zero_ptr is not None:
                 at = group * strides[1][1] + column * strides[1][0]
                 zeros = (*zeros, tl.load(zero_ptr + at, mask=unit < units, other=0))
-            products = (*products, tl.zeros((UNITS * 4,), tl.float32))
-        total = tl.zeros((UNITS * 4,), tl.float32)
-        for place in tl.static_range(4):
-            at = word // 4 * 16 + place * 4 + word % 4
-            pair = tl.load(x_ptr + at, mask=is_word, other=0).to(tl.uint32, bitcast=True)
-            for half in tl.static_range(2):
-                x = ((pair >> (16 * half)) & 0xFFFF).to(tl.uint16).to(dtype, bitcast=True)
-                x = x.to(tl.float32)
-                total += x
-                sums = ()
-                for number in tl.static_range(BLOCK_N):
-                    whole = whole_number(words[number], 4 * place + 16 * half)
-                    sums = (*sums, products[number] + whole * x)
-                products = sums
+        products, total = products_of_row(words, x_ptr, word, is_word, dtype)
         total = tl.sum(tl.reshape(total, (UNITS, 4)), axis=1)
         sums = ()
         for number in tl.static_range(BLOCK_N):
