@@ -21,6 +21,7 @@ from tests.library.checking import (
     tensor,
 )
 from tilewright import kernels
+from tilewright.kernels import plane_tiles
 
 F = torch.nn.functional
 SHAPES = st.sampled_from([(3, 4), (2, 6, 5), (2, 2, 3, 4), (1, 2, 70, 70)])
@@ -170,6 +171,24 @@ def test_on_an_emulated_gpu():
     x = tensor((2, 4, 40))
     with tw.emulate("sm_90a", races=True):
         agrees(lambda x: kernels.group_norm(x, 2), lambda x: F.group_norm(x, 2), x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_whole_groups_on_an_emulated_gpu(dtype, monkeypatch):
+    # The choices for a GPU: a program has a group of 3 channels and 10 places in a tile of 4 x 16.
+    monkeypatch.setattr(plane_tiles, "on_cpu", lambda _: False)
+    x = tensor((67, 6, 10), dtype)
+    assert plane_tiles.shared_out(2, x).is_whole
+    weight, bias = (tensor((6,), dtype) for _ in range(2))
+    with tw.emulate("sm_90a", races=True):
+        agrees(
+            lambda *xs: kernels.group_norm(xs[0], 2, *xs[1:]),
+            lambda *xs: F.group_norm(xs[0], 2, *xs[1:]),
+            x,
+            weight,
+            bias,
+            factor=3,
+        )
 
 
 def test_arguments_that_cannot_be():

@@ -24,6 +24,10 @@ from tilewright.kernels.planes import (
     plane_statistics_kernel,
 )
 from tilewright.kernels.rows import accumulator_name, column_sums
+from tilewright.kernels.whole_groups import (
+    whole_group_gradient_kernel,
+    whole_group_norm_kernel,
+)
 
 __all__ = ["batch_norm", "group_norm", "instance_norm"]
 
@@ -249,7 +253,8 @@ def _channel_norm(outputs: Any, x: Any, weight: Any, bias: Any, groups: int, eps
         return
     samples, _, inside = planes.shape
     x, y = planes.arrays
-    group_norm_kernel[(samples * planes.groups,)](
+    kernel = whole_group_norm_kernel if planes.is_whole else group_norm_kernel
+    kernel[(samples * planes.groups,)](
         x,
         y,
         (strides(x), strides(y)),
@@ -330,7 +335,8 @@ def _differentiate_groups(
 ) -> None:
     x, dx, dy = planes.arrays
     samples, _, inside = planes.shape
-    group_gradient_kernel[(samples * planes.groups,)](
+    kernel = whole_group_gradient_kernel if planes.is_whole else group_gradient_kernel
+    kernel[(samples * planes.groups,)](
         x,
         dy,
         dx,

@@ -23,6 +23,7 @@ _MOST_NUMBERS = 2048  # of a tile of what is joined
 _MOST_PLACES = 4096  # of a tile of one channel
 _MOST_CHANNELS = 64  # of a tile of neighbouring channels
 _GPU_ELEMENTS = 2048  # of such a tile: more of them are under way at a time
+_MOST_HELD_BYTES = 128 << 10  # of a group that a GPU's program holds, as numbers to compute with
 _MOST_GROUP_BYTES = 256 << 10  # that are in a cache for a second time
 _CPU_PROGRAMS = 16
 
@@ -31,7 +32,8 @@ _CPU_PROGRAMS = 16
 class Planes:
     """Arrays folded to (samples, channels, inside), what belongs together, and the tiles.
 
-    `groups` is 0 where all samples of a channel belong together. `by_group`: a program has a group.
+    `groups` is 0 where all samples of a channel belong together. `by_group`: a program has a group,
+    `is_whole`: which is one tile, and read once.
     `is_swapped`: what is called a sample is a channel, and the other way round.
     """
 
@@ -42,6 +44,7 @@ class Planes:
     parts: int
     span: int
     by_group: bool
+    is_whole: bool
     is_swapped: bool
 
     @property
@@ -62,7 +65,9 @@ class Planes:
 
     @property
     def lanes(self) -> dict[str, int]:
-        """The parameter that says how many sums of a row are kept."""
+        """The parameter that says how many sums of a row are kept from tile to tile."""
+        if self.is_whole:
+            return {}
         return {"LANES": 1 if on_cpu(self.arrays[0]) else self.block}
 
     def numbers(self, copies: int) -> list[Any]:
@@ -123,12 +128,21 @@ def shared_out(groups: int, *arrays: Any, has_statistics: bool = False) -> Plane
     )
     elements = _GPU_ELEMENTS if is_last and not on_cpu(x) else _ELEMENTS
     rows, block = _tile(in_group if by_group else channels, inside, is_last, elements)
+    is_whole = by_group and not on_cpu(x) and _is_held(x, in_group, inside)
+    if is_whole:
+        rows, block = tw.next_power_of_2(in_group), tw.next_power_of_2(inside)
     blocks = tw.cdiv(inside, block)
     wanted = _CPU_PROGRAMS if on_cpu(x) else 16 * MULTIPROCESSORS
     most_parts = max(wanted // (samples * tw.cdiv(channels, rows)), 1)
     span = tw.cdiv(blocks, 1 if by_group else min(most_parts, blocks))
     parts = tw.cdiv(blocks, span)
-    return Planes(folded, groups, rows, block, parts, span * block, by_group, is_swapped)
+    return Planes(folded, groups, rows, block, parts, span * block, by_group, is_whole, is_swapped)
+
+
+def _is_held(x: Any, in_group: int, inside: int) -> bool:
+    """Whether the registers of a GPU's program hold a group."""
+    elements = tw.next_power_of_2(in_group) * tw.next_power_of_2(inside)
+    return elements * (8 if accumulator_name(x) == "float64" else 4) <= _MOST_HELD_BYTES
 
 
 def _are_rows_cached(x: Any) -> bool:

@@ -4,9 +4,10 @@ An array (samples, channels, ...) is folded to (samples, channels, inside), of a
 is what a pair of the first two names. Planes belong together in groups: channels of a sample, or
 for a batch norm the planes of a channel. A tile is `ROWS` channels by `BLOCK` places inside.
 
-Where a group is read by one program, it is read twice, and is in a cache the second time. Else
-numbers of `parts` of each plane are made, in a matrix (samples * parts, channels); then those of
-groups; and then all elements are read again, in the other order, from what is in a cache still.
+Where a group is read by one program, it is read twice, and is in a cache the second time, unless
+it is one tile (`whole_groups.py`). Else numbers of `parts` of each plane are made, in a matrix
+(samples * parts, channels); then those of groups; and then all elements are read again, in the
+other order, from what is in a cache still.
 """
 
 from typing import Any
