@@ -173,22 +173,36 @@ def test_on_an_emulated_gpu():
         agrees(lambda x: kernels.group_norm(x, 2), lambda x: F.group_norm(x, 2), x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_whole_groups_on_an_emulated_gpu(dtype, monkeypatch):
-    # The choices for a GPU: a program has a group of 3 channels and 10 places in a tile of 4 x 16.
+def weighted_group_norms(shape, groups, dtype, device="cpu"):
+    """The group norm of the library and that of PyTorch, and inputs."""
+    x, weight, bias = (tensor(size, dtype, device) for size in (shape, shape[1:2], shape[1:2]))
+    ours, exact = (
+        lambda x, w, b, norm=norm: norm(x, groups, w, b)
+        for norm in (kernels.group_norm, F.group_norm)
+    )
+    return ours, exact, (x, weight, bias)
+
+
+@pytest.mark.parametrize(("channels", "is_whole"), [(16, True), (40, True), (72, False)])
+def test_groups_of_many_elements(device, channels, is_whole):
+    # Groups of 2, 5 and 9 channels: the registers of a GPU's program hold 32768 numbers.
+    ours, exact, inputs = weighted_group_norms((17, channels, 61, 63), 8, "float32", device)
+    assert plane_tiles.shared_out(8, inputs[0]).is_whole == (is_whole and device == "cuda")
+    agrees(ours, exact, *inputs, factor=3)
+    same_bits_again(ours, *inputs)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("held", [255, 512])
+def test_groups_on_an_emulated_gpu(monkeypatch, dtype, held):
+    # A group of 3 channels and 11 places is a tile of 4 x 16 numbers, which are held or not.
     monkeypatch.setattr(plane_tiles, "on_cpu", lambda _: False)
-    x = tensor((67, 6, 10), dtype)
-    assert plane_tiles.shared_out(2, x).is_whole
-    weight, bias = (tensor((6,), dtype) for _ in range(2))
+    monkeypatch.setattr(plane_tiles, "_MOST_HELD_BYTES", held)
+    ours, exact, inputs = weighted_group_norms((67, 6, 11), 2, dtype)
+    assert plane_tiles.shared_out(2, inputs[0]).is_whole == (held == 512)
     with tw.emulate("sm_90a", races=True):
-        agrees(
-            lambda *xs: kernels.group_norm(xs[0], 2, *xs[1:]),
-            lambda *xs: F.group_norm(xs[0], 2, *xs[1:]),
-            x,
-            weight,
-            bias,
-            factor=3,
-        )
+        agrees(ours, exact, *inputs, factor=3)
+        same_bits_again(ours, *inputs)
 
 
 def test_arguments_that_cannot_be():

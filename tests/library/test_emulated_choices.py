@@ -65,9 +65,12 @@ def test_softmax(dtype, columns):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("is_last", [False, True])
-@pytest.mark.parametrize(("multiprocessors", "places"), [(132, 4096), (1, 64)])
-def test_norms_of_channels(monkeypatch, dtype, is_last, multiprocessors, places):
+@pytest.mark.parametrize(
+    ("multiprocessors", "places", "held"), [(132, 4096, 1 << 17), (1, 64, 1 << 17), (1, 64, 0)]
+)
+def test_norms_of_channels(monkeypatch, dtype, is_last, multiprocessors, places, held):
     tiles = sys.modules["tilewright.kernels.plane_tiles"]
+    monkeypatch.setattr(tiles, "_MOST_HELD_BYTES", held)
     monkeypatch.setattr(tiles, "MULTIPROCESSORS", multiprocessors)
     monkeypatch.setattr(tiles, "_MOST_PLACES", places)
     x = tensor((2, 24, 15, 14), dtype, requires_grad=False)

@@ -12,10 +12,14 @@ from tilewright.kernels.arrays import (
 )
 from tilewright.kernels.checks import array, floating, plain, same_kind, shaped
 from tilewright.kernels.operation import operation
-from tilewright.kernels.plane_tiles import Planes, empty_planes, shared_out
-from tilewright.kernels.planes import (
+from tilewright.kernels.plane_groups import (
     group_gradient_kernel,
     group_norm_kernel,
+    whole_group_gradient_kernel,
+    whole_group_norm_kernel,
+)
+from tilewright.kernels.plane_tiles import Planes, empty_planes, shared_out
+from tilewright.kernels.planes import (
     join_products_kernel,
     join_statistics_kernel,
     plane_gradient_kernel,
@@ -24,10 +28,6 @@ from tilewright.kernels.planes import (
     plane_statistics_kernel,
 )
 from tilewright.kernels.rows import accumulator_name, column_sums
-from tilewright.kernels.whole_groups import (
-    whole_group_gradient_kernel,
-    whole_group_norm_kernel,
-)
 
 __all__ = ["batch_norm", "group_norm", "instance_norm"]
 

@@ -4,10 +4,9 @@ An array (samples, channels, ...) is folded to (samples, channels, inside), of a
 is what a pair of the first two names. Planes belong together in groups: channels of a sample, or
 for a batch norm the planes of a channel. A tile is `ROWS` channels by `BLOCK` places inside.
 
-Where a group is read by one program, it is read twice, and is in a cache the second time, unless
-it is one tile (`whole_groups.py`). Else numbers of `parts` of each plane are made, in a matrix
-(samples * parts, channels); then those of groups; and then all elements are read again, in the
-other order, from what is in a cache still.
+Where one program reads a group, it is one launch (`plane_groups.py`). Else numbers of `parts` of
+each plane are made, in a matrix (samples * parts, channels); then those of groups; and then all
+elements are read again, in the other order, from what is in a cache still.
 """
 
 from typing import Any
@@ -17,14 +16,19 @@ import tilewright.language as tl
 from tilewright.kernels.rows import accumulator, distance_gradient, row_configs, row_warps
 
 __all__ = [
-    "group_gradient_kernel",
-    "group_norm_kernel",
+    "channel_parameter",
+    "input_gradient",
     "join_products_kernel",
     "join_statistics_kernel",
+    "kept_sums",
+    "loaded",
+    "normalized",
     "plane_gradient_kernel",
     "plane_norm_kernel",
     "plane_products_kernel",
     "plane_statistics_kernel",
+    "store_tile",
+    "tile_mask",
 ]
 
 # Which tiles there are depends on the strides, too.
@@ -62,6 +66,13 @@ def loaded(x_ptr, strides, sample, channel, first, mask, DTYPE: tl.constexpr):
     """Return the elements of a tile."""
     places = tile_offsets(strides, sample, channel, first, mask.shape[1])
     return tl.load(x_ptr + places, mask, 0.0).to(DTYPE)
+
+
+@tw.jit
+def store_tile(pointer, strides, sample, channel, first, values, mask):
+    """Store the elements of a tile, which are not to fill caches."""
+    places = tile_offsets(strides, sample, channel, first, mask.shape[1])
+    tl.store(pointer + places, values, mask, cache_modifier=".cs")
 
 
 @tw.jit
@@ -177,6 +188,12 @@ def join_statistics_kernel(
     tl.store(group_rstd_ptr + group, 1 / tl.sqrt(variance + EPS))
 
 
+@tw.jit
+def normalized(x, mean, rstd, weight, bias):
+    """Return the norm of a tile, from numbers of its channels or its group."""
+    return (x - mean) * (rstd * weight) + bias
+
+
 @tw.autotune(row_configs, key=_key, default=_default)
 @tw.jit
 def plane_norm_kernel(
@@ -205,73 +222,10 @@ def plane_norm_kernel(
     group = group_of(sample, channel, grouping)
     mean = tl.load(mean_ptr + group, is_channel, 0.0).to(DTYPE)
     rstd = tl.load(rstd_ptr + group, is_channel, 0.0).to(DTYPE)
-    factor = rstd * channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
+    weight = channel_parameter(weight_ptr, channel, is_channel, 1.0, DTYPE)
     bias = channel_parameter(bias_ptr, channel, is_channel, 0.0, DTYPE)
-    y = (x - mean[:, None]) * factor[:, None] + bias[:, None]
-    y_ptrs = y_ptr + tile_offsets(strides[1], sample, channel, first, BLOCK)
-    tl.store(y_ptrs, y, mask, cache_modifier=".cs")
-
-
-@tw.autotune(row_configs, key=["inside", "in_group", "ROWS", "BLOCK"], default=row_warps)
-@tw.jit
-def group_norm_kernel(
-    x_ptr,
-    y_ptr,
-    strides,
-    mean_ptr,
-    rstd_ptr,
-    weight_ptr,
-    bias_ptr,
-    inside,
-    in_group,
-    groups,
-    apart,
-    EPS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """The norm of a group, which is read twice.
-
-    `apart`: how far apart samples, and channels, are among weights and biases.
-    """
-    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    sample, group = tl.program_id(0) // groups, tl.program_id(0) % groups
-    first_channel, end_channel = group * in_group, (group + 1) * in_group
-    mask = tile_mask(first_channel + tl.arange(0, ROWS), end_channel, 0, inside, BLOCK)
-    x = loaded(x_ptr, strides[0], sample, first_channel + tl.arange(0, ROWS), 0, mask, DTYPE)
-    origin = tl.sum(tl.sum(x, axis=1), axis=0)
-    origin /= tl.minimum(inside, BLOCK) * tl.minimum(in_group, ROWS)
-    distance = tl.where(mask, x - origin, 0.0)
-    sums, squares = kept_sums(distance, LANES), kept_sums(distance * distance, LANES)
-    blocks = tl.cdiv(inside, BLOCK)
-    steps = tl.cdiv(in_group, ROWS) * blocks
-    for step in range(1, steps):
-        channel = first_channel + step // blocks * ROWS + tl.arange(0, ROWS)
-        first = step % blocks * BLOCK
-        mask = tile_mask(channel, end_channel, first, inside, BLOCK)
-        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
-        distance = tl.where(mask, x - origin, 0.0)
-        sums += kept_sums(distance, LANES)
-        squares += kept_sums(distance * distance, LANES)
-    moved = tl.sum(tl.sum(sums, axis=1), axis=0) / (inside * in_group)
-    mean = origin + moved
-    variance = tl.sum(tl.sum(squares, axis=1), axis=0) / (inside * in_group) - moved * moved
-    rstd = 1 / tl.sqrt(variance + EPS)
-    for step in range(steps):
-        channel = first_channel + step // blocks * ROWS + tl.arange(0, ROWS)
-        first = step % blocks * BLOCK
-        mask = tile_mask(channel, end_channel, first, inside, BLOCK)
-        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
-        is_channel = channel < end_channel
-        own = sample * apart[0] + channel * apart[1]
-        factor = rstd * channel_parameter(weight_ptr, own, is_channel, 1.0, DTYPE)
-        bias = channel_parameter(bias_ptr, own, is_channel, 0.0, DTYPE)
-        y = (x - mean) * factor[:, None] + bias[:, None]
-        y_ptrs = y_ptr + tile_offsets(strides[1], sample, channel, first, BLOCK)
-        tl.store(y_ptrs, y, mask, cache_modifier=".cs")
-    tl.store(mean_ptr + tl.program_id(0), mean)
-    tl.store(rstd_ptr + tl.program_id(0), rstd)
+    y = normalized(x, mean[:, None], rstd[:, None], weight[:, None], bias[:, None])
+    store_tile(y_ptr, strides[1], sample, channel, first, y, mask)
 
 
 @tw.autotune(row_configs, key=_key, default=_gradient_default)
@@ -393,71 +347,4 @@ def plane_gradient_kernel(
     dx = input_gradient(
         x, dy, mean[:, None], rstd[:, None], weight[:, None], level[:, None], along[:, None]
     )
-    dx_ptrs = dx_ptr + tile_offsets(strides[2], sample, channel, first, BLOCK)
-    tl.store(dx_ptrs, dx, mask, cache_modifier=".cs")
-
-
-@tw.autotune(row_configs, key=["inside", "in_group", "ROWS", "BLOCK"], default=row_warps)
-@tw.jit
-def group_gradient_kernel(
-    x_ptr,
-    dy_ptr,
-    dx_ptr,
-    strides,
-    mean_ptr,
-    rstd_ptr,
-    weight_ptr,
-    sums_ptr,
-    products_ptr,
-    inside,
-    in_group,
-    groups,
-    apart,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """The gradient of a group, which is read twice, and the sums that `plane_products` makes.
-
-    `apart`: how far apart samples, and channels, are among weights, and among those sums.
-    """
-    DTYPE: tl.constexpr = accumulator(x_ptr.dtype.element_ty)
-    sample, group = tl.program_id(0) // groups, tl.program_id(0) % groups
-    first_channel, end_channel = group * in_group, (group + 1) * in_group
-    mean = tl.load(mean_ptr + tl.program_id(0)).to(DTYPE)
-    rstd = tl.load(rstd_ptr + tl.program_id(0)).to(DTYPE)
-    level = tl.full((), 0.0, DTYPE)
-    along = tl.full((), 0.0, DTYPE)
-    for row in range(first_channel, end_channel, ROWS):
-        channel = row + tl.arange(0, ROWS)
-        is_channel = channel < end_channel
-        sums = tl.zeros((ROWS, LANES), DTYPE)
-        products = tl.zeros((ROWS, LANES), DTYPE)
-        for first in range(0, inside, BLOCK):
-            mask = tile_mask(channel, end_channel, first, inside, BLOCK)
-            x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
-            dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
-            sums += kept_sums(dy, LANES)
-            products += kept_sums(dy * (x - mean), LANES)
-        sums, products = tl.sum(sums, axis=1), tl.sum(products, axis=1) * rstd
-        own = sample * apart[0][0] + channel * apart[0][1]
-        weight = channel_parameter(weight_ptr, own, is_channel, 1.0, DTYPE)
-        level += tl.sum(sums * weight, axis=0)
-        along += tl.sum(products * weight, axis=0)
-        at = sample.to(tl.int64) * apart[1][0] + channel * apart[1][1]
-        tl.store(sums_ptr + at, sums, is_channel)
-        tl.store(products_ptr + at, products, is_channel)
-    level /= inside * in_group
-    along /= inside * in_group
-    blocks = tl.cdiv(inside, BLOCK)
-    for step in range(tl.cdiv(in_group, ROWS) * blocks):
-        channel = first_channel + step // blocks * ROWS + tl.arange(0, ROWS)
-        first = step % blocks * BLOCK
-        mask = tile_mask(channel, end_channel, first, inside, BLOCK)
-        x = loaded(x_ptr, strides[0], sample, channel, first, mask, DTYPE)
-        dy = loaded(dy_ptr, strides[1], sample, channel, first, mask, DTYPE)
-        own = sample * apart[0][0] + channel * apart[0][1]
-        weight = channel_parameter(weight_ptr, own, channel < end_channel, 1.0, DTYPE)
-        dx = input_gradient(x, dy, mean, rstd, weight[:, None], level, along)
-        dx_ptrs = dx_ptr + tile_offsets(strides[2], sample, channel, first, BLOCK)
-        tl.store(dx_ptrs, dx, mask, cache_modifier=".cs")
+    store_tile(dx_ptr, strides[2], sample, channel, first, dx, mask)
