@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tests.library.checking import (
     agrees,
+    assert_close,
     compiles,
     dtypes,
     examples,
@@ -18,6 +19,7 @@ from tests.library.checking import (
     tensor,
 )
 from tilewright import kernels
+from tilewright.kernels import rows as sums_of_rows
 
 F = torch.nn.functional
 SHAPES = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple) | st.sampled_from(
@@ -123,15 +125,30 @@ def test_numpy_arrays():
     np.testing.assert_allclose(kernels.layer_norm(x, (4, 5)), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_on_an_emulated_gpu():
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90a"])
+def test_on_an_emulated_gpu(gpu):
     x, weight = tensor((5, 40)), tensor((40,))
-    with tw.emulate("sm_90a", races=True):
+    with tw.emulate(gpu, races=True):
         agrees(
             lambda x, w: kernels.layer_norm(x, 40, w),
             lambda x, w: F.layer_norm(x, (40,), w),
             x,
             weight,
         )
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [1, 45, 600])
+def test_sums_over_rows_on_an_emulated_gpu(monkeypatch, gpu, dtype, rows):
+    monkeypatch.setattr(sums_of_rows, "on_cpu", lambda _: False)
+    both = [tensor((rows, 70), dtype, requires_grad=False) for _ in range(2)]
+    for matrices in (both[:1], both):
+        sums = [torch.empty(70, dtype=x.dtype) for x in matrices]
+        with tw.emulate(gpu, races=True):
+            sums_of_rows.column_sums(list(zip(matrices, sums, strict=True)))
+        for x, total in zip(matrices, sums, strict=True):
+            assert_close(total, x.double().sum(0), factor=2)
 
 
 def test_arguments_that_cannot_be():

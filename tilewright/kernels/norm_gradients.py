@@ -136,6 +136,7 @@ def normalize_backward_kernel(
         if dbias_ptr is not None:
             dbias += dy
         tl.store(dx_ptr + out, dx, mask, cache_modifier=".cs")
+    tl.extra.cuda.gdc_launch_dependents()
     at = tl.program_id(0).to(tl.int64) * columns + tl.arange(0, BLOCK)
     is_column = tl.arange(0, BLOCK) < columns
     if dweight_ptr is not None:

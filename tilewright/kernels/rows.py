@@ -36,6 +36,7 @@ __all__ = [
 MULTIPROCESSORS = 132  # of an H100 or H200
 _MOST_COLUMNS = 16384  # of a row that a program holds; longer rows are read in blocks
 _ELEMENTS = 2048  # of a program with several rows
+_FEW_SUMS = 512  # of a column: a small tile is through them in few steps
 
 row_configs = [tw.Config({}, num_warps=warps) for warps in (2, 4, 8, 16)]
 
@@ -174,7 +175,11 @@ def column_sums_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Add up the rows of one matrix or two, `COLUMNS` columns for each program."""
+    """Add up the rows of one matrix or two, `COLUMNS` columns for each program.
+
+    Programs may begin before the launch that writes the rows has ended.
+    """
+    tl.extra.cuda.gdc_wait()
     DTYPE: tl.constexpr = x_ptr.dtype.element_ty
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     is_column = column < columns
@@ -195,11 +200,24 @@ def column_sums_kernel(
 def column_sums(pairs: list[tuple[Any, Any]]) -> None:
     """Add up the rows of contiguous matrices of fp32 or fp64, always in the same order.
 
-    `pairs` has one or two: a matrix, and where its sums go.
+    `pairs` has one or two: a matrix, and where its sums go. On a GPU the launch waits by itself for
+    the one before it, which may let it begin (`gdc_launch_dependents`).
     """
     (x, x_out), (y, y_out) = (*pairs, (None, None))[:2]
     rows, columns = x.shape
-    width, height, warps = (1024, 1, 4) if on_cpu(x) else (32, 128, 8)
+    if on_cpu(x):
+        width, height, warps = 1024, 1, 4
+    else:
+        width, height, warps = (32, 32, 4) if rows <= _FEW_SUMS else (32, 128, 8)
     column_sums_kernel[(tw.cdiv(columns, width),)](
-        x, y, x_out, y_out, rows, columns, ROWS=height, COLUMNS=width, num_warps=warps
+        x,
+        y,
+        x_out,
+        y_out,
+        rows,
+        columns,
+        ROWS=height,
+        COLUMNS=width,
+        num_warps=warps,
+        launch_pdl=True,
     )
