@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tilewright import ops
 from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, constant_text, dtype, llvm_type, memory_type
+from tilewright.codegen.gpu import quotients
 from tilewright.codegen.gpu.convert import Staged, convert, stage
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.gpu.moved import goes_through_memory, moved_elements
@@ -296,12 +297,32 @@ class Puller:
                 stepped = self._stepped(value, layout, register)
                 if stepped is not None:
                     return stepped
+            case ops.Div(exact=True) if dtype(value.type.element).short_name == "fp32":
+                return self._quotient(value, layout, register)
         if not isinstance(value, Op):
             raise InternalError(f"cannot compute {value}")
         inner = operand_layout(value, layout)
         if inner is not None:
             return self.pull(value.operands[0], inner, register)
         return self.apply(value, [self.pull(v, layout, register) for v in value.operands])
+
+    def _quotient(self, value: ops.Div, layout: LinearLayout, register: int) -> Element:
+        """Write one element, or those of all registers at once where they share divisors."""
+        registers = self._distinct(value, layout)
+        if not quotients.are_shared(len(registers), len(self._distinct(value.y, layout))):
+            return self.apply(value, [self.pull(v, layout, register) for v in value.operands])
+        pairs = {
+            r: (self.pull(value.x, layout, r), self.pull(value.y, layout, r)) for r in registers
+        }
+        found = quotients.divide(self.code, pairs)
+        for number, element in found.items():
+            self.code.remember((value, layout, number), element)
+        return found[register]
+
+    def _distinct(self, value: Value, layout: LinearLayout) -> list[int]:
+        """The registers of a layout that hold elements of their own."""
+        runs = constant_runs(layout, self._constancies(value))
+        return sorted({runs[register] for register in register_copies(layout)})
 
     def apply(self, op: Op, elements: list[Element]) -> Element:
         """Write an elementwise op."""
