@@ -51,6 +51,9 @@ class GpuMachine(Protocol):
     def multiply_add_pairs(self, element: str, x: str, y: str, z: str) -> str:
         """Return x * y + z of words of two numbers of one of `pair_types`, each rounded once."""
 
+    def multiply_flushed(self, x: str, y: str) -> str:
+        """Return x * y of fp32, or 0 where that is subnormal."""
+
     def keep_and_set(self, word: str, kept: int, ones: int) -> str:
         """Return a word's bits in `kept`, and the bits `ones`."""
 

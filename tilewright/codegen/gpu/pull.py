@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from tilewright import ops
 from tilewright.codegen.arithmetic import lower
 from tilewright.codegen.code import Code, Element, constant_text, dtype, llvm_type, memory_type
-from tilewright.codegen.gpu import quotients
 from tilewright.codegen.gpu.convert import Staged, convert, stage
 from tilewright.codegen.gpu.machine import GpuMachine
 from tilewright.codegen.gpu.moved import goes_through_memory, moved_elements
 from tilewright.codegen.gpu.placement import Placement
+from tilewright.codegen.gpu.quotients import Quotients, are_shared
 from tilewright.codegen.gpu.remainder import remainder
 from tilewright.codegen.gpu.shared import Shared
 from tilewright.codegen.gpu.shared_area import SharedArea
@@ -309,12 +309,12 @@ class Puller:
     def _quotient(self, value: ops.Div, layout: LinearLayout, register: int) -> Element:
         """Write one element, or those of all registers at once where they share divisors."""
         registers = self._distinct(value, layout)
-        if not quotients.are_shared(len(registers), len(self._distinct(value.y, layout))):
+        if not are_shared(len(registers), len(self._distinct(value.y, layout))):
             return self.apply(value, [self.pull(v, layout, register) for v in value.operands])
         pairs = {
             r: (self.pull(value.x, layout, r), self.pull(value.y, layout, r)) for r in registers
         }
-        found = quotients.divide(self.code, pairs)
+        found = Quotients(self.code, self.machine, pairs).write()
         for number, element in found.items():
             self.code.remember((value, layout, number), element)
         return found[register]

@@ -104,6 +104,9 @@ class PtxMachine(
         result = self.code.call(kind, f"llvm.fma.{suffix}", arguments)
         return self.code.assign(f"bitcast {kind} {result} to i32")
 
+    def multiply_flushed(self, x: str, y: str) -> str:
+        return self.code.call("float", "llvm.nvvm.mul.rn.ftz.f", f"float {x}, float {y}")
+
     def keep_and_set(self, word: str, kept: int, ones: int) -> str:
         # `ptxas` makes two instructions of an `and` and an `or` with constants.
         text = f"lop3.b32 $0, $1, {kept}, {ones}, 0xEA;"

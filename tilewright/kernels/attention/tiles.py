@@ -52,12 +52,12 @@ BOUNDED_FORWARD: Tiles = FORWARD | {
 }
 QUERY_GRADIENTS: Tiles = {
     64: (Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(128, 128, 8, 2), Tile(64, 64, 4, 3)),
-    128: (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2)),
+    128: (Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(64, 64, 4, 2)),
     256: (Tile(64, 64, 8, 2), Tile(64, 32, 4, 2)),
 }
 KEY_GRADIENTS: Tiles = {
     64: (Tile(64, 64, 4, 2), Tile(64, 128, 8, 2), Tile(128, 128, 8, 2), Tile(64, 64, 4, 2)),
-    128: (Tile(64, 128, 8, 2), Tile(64, 128, 8, 3), Tile(64, 64, 4, 2)),
+    128: (Tile(64, 128, 8, 3), Tile(64, 128, 8, 2), Tile(64, 64, 4, 2)),
     256: (Tile(32, 64, 8, 2), Tile(32, 64, 4, 2)),
 }
 WIDER_ELEMENTS: Tiles = {
