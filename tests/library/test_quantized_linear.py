@@ -193,14 +193,19 @@ def test_on_an_emulated_gpu(monkeypatch, kind):
         test_agrees_with_its_definition("cpu", 3, kind, 64)
 
 
-def check_emulated(monkeypatch, rows, sizes, dtype, zero_points):
-    """Compare whole numbers, whose zero points are up to so many, with their definition."""
+def check_emulated(monkeypatch, rows, sizes, dtype, zero_points, *, columns_together=False):
+    """Compare whole numbers, whose zero points are up to so many, with their definition.
+
+    Scales of groups are neighbours in memory, or those of columns, as `quantize_weight` has them.
+    """
     columns, groups, group = sizes
     inner = groups * group
     monkeypatch.setattr(weight_only, "on_cpu", lambda _: False)
     packed = torch.randint(0, 256, (columns, inner // 2), dtype=torch.uint8)
     scales = tensor((columns, groups), dtype, requires_grad=False)
     zeros = torch.randint(0, zero_points + 1, (columns, groups), dtype=torch.uint8)
+    if columns_together:
+        scales, zeros = scales.T.contiguous().T, zeros.T.contiguous().T
     zeros = zeros if zero_points else None
     x, bias = (tensor(shape, dtype, requires_grad=False) for shape in ((rows, inner), (columns,)))
     exact = whole(packed, scales, "int4", zeros)
@@ -225,6 +230,12 @@ def check_emulated(monkeypatch, rows, sizes, dtype, zero_points):
 def test_a_row_on_an_emulated_gpu(monkeypatch, sizes, zero_points, dtype):
     monkeypatch.setattr(weight_only, "_launch_parts", None)  # it goes without tensor cores
     check_emulated(monkeypatch, 1, sizes, dtype, zero_points)
+
+
+@pytest.mark.parametrize("columns", [16, 19])  # 19: columns of the last block are not there
+def test_a_row_of_scales_in_one_load_on_an_emulated_gpu(monkeypatch, columns):
+    monkeypatch.setattr(weight_only, "_launch_parts", None)
+    check_emulated(monkeypatch, 1, (columns, 5, 64), "bfloat16", 15, columns_together=True)
 
 
 @pytest.mark.parametrize(

@@ -215,45 +215,43 @@ def weight_only_row_kernel(
     """One row of x, whose pairs of numbers are words, times whole numbers of four bits.
 
     Each weight is used once, so multiply-adds take it as it is made: no sums of parts, and few
-    instructions. A thread has units of 32 neighbours, the same ones in each of `BLOCK_N` columns.
+    instructions. A thread has units of 32 neighbours, the same ones in each of `BLOCK_N` columns,
+    whose scales, and zero points, are one tile: neighbours in memory come by one load.
     """
     dtype: tl.constexpr = out_ptr.dtype.element_ty
     columns, inner = sizes
     units = inner // 32
     first_column = tl.program_id(0) * BLOCK_N
-    acc = ()
-    for _ in tl.static_range(BLOCK_N):
-        acc = (*acc, tl.zeros((UNITS,), tl.float32))
+    column = first_column + tl.arange(0, BLOCK_N)
+    is_column = column < columns
+    far_column = column.to(tl.int64)[None, :]
+    acc = tl.zeros((UNITS, BLOCK_N), tl.float32)
     for start in range(0, units, UNITS):
         unit = start + tl.arange(0, UNITS)
-        group = (unit // (GROUP // 32)).to(tl.int64)
+        group = (unit // (GROUP // 32)).to(tl.int64)[:, None]
         word = start * 4 + tl.arange(0, UNITS * 4)
         is_word = word < units * 4
         words = ()
-        scales = ()
-        zeros = ()
         for number in tl.static_range(BLOCK_N):
-            column = tl.minimum(first_column + number, columns - 1).to(tl.int64)
-            loaded = tl.load(words_ptr + column * (units * 4) + word, mask=is_word, other=0)
+            at = tl.minimum(first_column + number, columns - 1).to(tl.int64) * (units * 4) + word
+            loaded = tl.load(words_ptr + at, mask=is_word, other=0)
             words = (*words, loaded.to(tl.uint32, bitcast=True))
-            at = group * strides[0][1] + column * strides[0][0]
-            scale = tl.load(scale_ptr + at, mask=unit < units, other=0.0)
-            scales = (*scales, scale)
-            if zero_ptr is not None:
-                at = group * strides[1][1] + column * strides[1][0]
-                zeros = (*zeros, tl.load(zero_ptr + at, mask=unit < units, other=0))
+        mask = (unit < units)[:, None] & is_column[None, :]
+        at = group * strides[0][1] + far_column * strides[0][0]
+        scale = tl.load(scale_ptr + at, mask=mask, other=0.0).to(tl.float32)
+        if zero_ptr is not None:
+            at = group * strides[1][1] + far_column * strides[1][0]
+            zero = tl.load(zero_ptr + at, mask=mask, other=0).to(tl.float32)
         products, total = products_of_row(words, x_ptr, word, is_word, dtype)
-        total = tl.sum(tl.reshape(total, (UNITS, 4)), axis=1)
         sums = ()
         for number in tl.static_range(BLOCK_N):
-            product = tl.sum(tl.reshape(products[number], (UNITS, 4)), axis=1)
-            if zero_ptr is not None:
-                product -= (zeros[number].to(tl.float32) - 8.0) * total
-            sums = (*sums, acc[number] + product * scales[number].to(tl.float32))
-        acc = sums
-    out = tl.sum(joined(acc), axis=0)
-    column = first_column + tl.arange(0, BLOCK_N)
-    is_column = column < columns
+            sums = (*sums, tl.sum(tl.reshape(products[number], (UNITS, 4)), axis=1))
+        product = joined(sums)
+        if zero_ptr is not None:
+            total = tl.sum(tl.reshape(total, (UNITS, 4)), axis=1)
+            product -= (zero - 8.0) * total[:, None]
+        acc += product * scale
+    out = tl.sum(acc, axis=0)
     if bias_ptr is not None:
         out += tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)
     tl.store(out_ptr + column, out.to(out_ptr.dtype.element_ty), mask=is_column)
