@@ -100,7 +100,7 @@ def attention_kernel(
             True,
         )
     tl.store(lse_ptr + head + query, highest + tl.log2(total))
-    out.store([head + first_query, 0], (acc / total[:, None]).to(out.dtype))
+    out.store([head + first_query, 0], tl.fdiv(acc, total[:, None]).to(out.dtype))
 
 
 @triton.jit
@@ -186,4 +186,4 @@ def pointer_attention_kernel(
             True,
         )
     tl.store(lse_ptr + head + query, highest + tl.log2(total))
-    tl.store(out_ptr + at_query, (acc / total[:, None]).to(out_ptr.dtype.element_ty))
+    tl.store(out_ptr + at_query, tl.fdiv(acc, total[:, None]).to(out_ptr.dtype.element_ty))

@@ -61,7 +61,7 @@ def store_part(out_ptr, lse_ptr, sizes, result, is_row, state, split, SPLITS: tl
     feature = tl.arange(0, acc.shape[1])
     at = part[:, None] * sizes.value_width + feature[None, :]
     inside = is_row[:, None] & (feature < sizes.value_width)[None, :]
-    tl.store(out_ptr + at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(out_ptr + at, tl.fdiv(acc, total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
     if SPLITS > 1:
         lse = tl.where(is_empty, -float("inf"), highest + tl.log2(total))
         tl.store(lse_ptr + part, lse, mask=is_row)

@@ -221,5 +221,5 @@ def attention_kernel(
         out = results_of(out_ptr, sizes, strides[3], BLOCK_M, VALUE_WIDTH)
     row = place.first_query + first
     count = place.queries - first
-    acc = acc / total[:, None]
+    acc = tl.fdiv(acc, total[:, None])
     store_block(out, strides[3], place, row, count, acc, sizes.value_width, BY_DESCRIPTOR)

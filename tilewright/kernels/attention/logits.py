@@ -42,7 +42,7 @@ class Terms(NamedTuple):
 @tw.jit
 def hyperbolic_tangent(x):
     """Return tanh(x)."""
-    return 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0)
+    return 1.0 - tl.fdiv(2.0, tl.exp(2.0 * x) + 1.0)
 
 
 @tw.jit
@@ -50,7 +50,7 @@ def capped(scores, terms, scale):
     """Return scores times the scale, and between -cap and cap if there is one."""
     x = scores * scale
     if terms.cap is not None:
-        x = hyperbolic_tangent(x / terms.cap) * terms.cap
+        x = hyperbolic_tangent(tl.fdiv(x, terms.cap)) * terms.cap
     return x
 
 
@@ -168,6 +168,6 @@ def score_gradients(
             terms.tensors,
         ).to(scores.dtype)
     if terms.cap is not None:
-        part = hyperbolic_tangent(scores * scale / terms.cap)
+        part = hyperbolic_tangent(tl.fdiv(scores * scale, terms.cap))
         gradients = gradients * (1.0 - part * part)
     return dropped, gradients, logit_gradients

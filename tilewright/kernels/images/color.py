@@ -26,17 +26,18 @@ def blended(x, y, ratio, BOUND: tl.constexpr):
 def hue_turned(v, turn, BOUND: tl.constexpr):
     """Return a pixel whose hue has been turned by a part of a whole turn, by way of HSV."""
     if BOUND == 255.0:
-        r, g, b = v[0] / 255.0, v[1] / 255.0, v[2] / 255.0
+        r, g, b = tl.fdiv(v[0], 255.0), tl.fdiv(v[1], 255.0), tl.fdiv(v[2], 255.0)
     else:
         r, g, b = v[0], v[1], v[2]
     value = tl.maximum(tl.maximum(r, g), b)
     spread = value - tl.minimum(tl.minimum(r, g), b)
     divisor = tl.where(spread == 0.0, 1.0, spread)
-    saturation = spread / tl.where(spread == 0.0, 1.0, value)
-    red, green, blue = (value - r) / divisor, (value - g) / divisor, (value - b) / divisor
+    saturation = tl.fdiv(spread, tl.where(spread == 0.0, 1.0, value))
+    red, green = tl.fdiv(value - r, divisor), tl.fdiv(value - g, divisor)
+    blue = tl.fdiv(value - b, divisor)
     sector = tl.where(value == g, 2.0 + red - blue, 4.0 + green - red)
     sector = tl.where(value == r, blue - green, sector)
-    hue = sector / 6.0 + 1.0
+    hue = tl.fdiv(sector, 6.0) + 1.0
     hue = hue - tl.floor(hue) + turn
     sector = (hue - tl.floor(hue)) * 6.0
     whole = tl.floor(sector)

@@ -177,7 +177,7 @@ def resized_pixel(batch, n, y, x, INDEX: tl.constexpr):
         for i in range(taps_y):
             for j in range(taps_x):
                 total = added(batch, n, total, i, j, rows, columns, INDEX)
-        total = [t / (all_y * all_x) for t in total]
+        total = [tl.fdiv(t, all_y * all_x) for t in total]
     elif is_read(batch.STAGES, INDEX):
         for i in tl.static_range(taps_y):
             for j in tl.static_range(taps_x):

@@ -71,7 +71,7 @@ def filter_weight(tap, center, end, width, KIND: tl.constexpr, ANTIALIAS: tl.con
         return center * 0.0 + 1.0
     distance = tap.to(tl.float32) - center
     if ANTIALIAS:
-        distance = distance / width
+        distance = tl.fdiv(distance, width)
     if KIND == "bilinear":
         weight = triangle(distance)
     else:
