@@ -12,14 +12,14 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock:
-    """What one thread at a time holds, as often as it likes; free in the child of a fork.
+    """What one thread at a time holds, as often as it likes.
 
-    The threads of the parent are not there to give it back. What it guards must be whole whenever
-    another thread could look.
+    In the child of a fork only the thread that forked may hold it still: the others are not there
+    to give it back. What it guards must be whole whenever another thread could look.
     """
 
     def __init__(self) -> None:
-        self.renew()
+        self._lock = threading.RLock()
         _locks.add(self)
 
     def __enter__(self) -> None:
@@ -28,14 +28,17 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def renew(self) -> None:
-        """Be free, whoever holds it."""
-        self._lock = threading.RLock()
+    def take_from_others(self) -> None:
+        """Be free, unless the calling thread holds it."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
 
 
 def _after_fork_in_child() -> None:
     for lock in list(_locks):
-        lock.renew()
+        lock.take_from_others()
 
 
 if hasattr(os, "register_at_fork"):

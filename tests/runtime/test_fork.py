@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -51,6 +52,12 @@ def test_a_lock_is_free_in_the_child():
     is_done.set()
     thread.join()
     assert take()
+
+
+def test_the_thread_that_forks_gives_back_what_it_held():
+    with ExitStack() as held:
+        held.enter_context(Lock())
+        assert succeeds_in_child(lambda: held.close() is None)
 
 
 @tw.jit
