@@ -147,9 +147,9 @@ def ceil(x: Any) -> Tensor:
 
 @builtin
 def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Tensor:
-    """Return the float quotient; of fp32 it may be off by 2 ULP on a GPU, where it is faster so.
+    """Return the float quotient, of fp32 within 2 ULP on a GPU unless `ieee_rounding`.
 
-    With `ieee_rounding` it is correctly rounded everywhere, as `/` is.
+    It is faster than `/`, which is correctly rounded everywhere, as this is with `ieee_rounding`.
 
     >>> tl.fdiv(tl.arange(1, 3), 2)
     tensor([0.5, 1. ], fp32[2])
