@@ -1,5 +1,7 @@
 """Quotients by shared divisors: what is computed, and why it is rounded correctly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,10 +55,33 @@ def test_each_divisor_is_inverted_once():
     x, y = numbers(16 * 64), np.abs(numbers(16)) + 1
     values = [x, y, np.zeros(16 * 64, np.float32)]
     ptx = ptx_of(kernel_of_rows, values, M=16, N=64)
-    assert ptx.count("rcp.rn.f32") <= 2
+    assert ptx.count("rcp.rn.f32") == 2
     assert ptx.count("div.rn.f32") == 8
     for want, got in harness.run_both(kernel_of_rows, (1,), values, M=16, N=64):
         assert_same_numbers(got, want)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "is_ordinary"),
+    [
+        (1.0, 3.0, True),
+        (2.0**-100, 2.0**24, True),
+        (-(2.0**97), 2.0**-24, True),
+        (2.0**-101, 3.0, False),
+        (2.0**101, 3.0, False),
+        (1.0, 2.0**25, False),
+        (1.0, 2.0**-25, False),
+        (1.0, -3.0, False),
+    ],
+)
+def test_ordinary_numbers_are_divided_by_reciprocals(x, y, is_ordinary):
+    x = np.full(512, x, np.float32)
+    x[::4] = 0.0
+    values = [x, np.float32([y]), np.zeros_like(x)]
+    kernel = harness.kernel_of(shared_kernel, values, N=x.size)
+    differs = replace(kernel, ptx=kernel.ptx.replace("div.rn.f32", "mul.rn.f32"))
+    harness.emulate(differs, (1, 1, 1), values)
+    assert np.array_equal(values[2], x / values[1]) == is_ordinary
 
 
 def test_quotients_by_divisors_of_their_own_are_not_branched_around():

@@ -1,13 +1,15 @@
 """Quotients of fp32 by divisors that many elements share, correctly rounded.
 
 An element costs three operations where the divisor's reciprocal is known: x / y is at first
-q = x * (1 / y), and what is left of x, x - q y, corrects it. Nothing may overflow or be subnormal;
-where an element is out of such bounds, all of the thread's are divided by the machine's division.
+q = x * (1 / y), and what is left of x, x - q y, corrects it. Nothing may overflow or lose bits as a
+subnormal number; four operations more see to it that an element is within such bounds. Where one is
+not, all of the thread's are divided by the machine's division.
 
-That rounds correctly: q is within 1.5 ULP, so what the last operation rounds is within 2.25 * 2^-24
-ULP of x / y. For mantissas X and Y, whole numbers of 24 bits, x / y is k / (2 Y) ULP away from
-where rounding changes, k whole and never 0. So all is well for |k| > 4, and the few pairs that are
-nearer are known to be right, as `tests/codegen/gpu/test_quotients.py` computes all of them.
+That rounds correctly: q is within 1.5 ULP, so what the last operation rounds is within 2.5 * 2^-24
+ULP of x / y, as the reciprocal is off by 2^-24 of itself, and what is left may have 25 bits. For
+mantissas X and Y, whole numbers of 24 bits, x / y is k / (2 Y) ULP away from where rounding
+changes, k whole and never 0. So all is well for |k| > 4, and the few pairs that are nearer are
+known to be right, as `tests/codegen/gpu/test_quotients.py` computes all of them.
 
 Source: P. W. Markstein, "Computation of elementary functions on the IBM RISC System/6000
 processor", IBM Journal of Research and Development 34 (1990).
@@ -26,9 +28,9 @@ __all__ = ["Quotients", "are_shared"]
 # So many quotients for each divisor.
 _LEAST_SHARED = 4
 
-# For magnitudes of dividends from 2^-100 to 2^100, and divisors in between, the formula is right.
+# For magnitudes of dividends from 2^-100 to 2^101, and these divisors, the formula is right.
 _LEAST_DIVISOR, _LARGEST_DIVISOR = 2.0**-24, 2.0**24
-_TO_INFINITY = 2.0**28  # what is larger than 2^100 becomes infinite by it
+_TO_INFINITY = 2.0**28  # what is 2^101 or larger makes any finite sum infinite by it
 _TO_SUBNORMAL = 2.0**-26  # what is smaller than 2^-100 becomes subnormal by it
 
 # Sums that are independent of each other, since one takes a few cycles.
