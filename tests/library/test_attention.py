@@ -160,6 +160,27 @@ def test_functions_of_the_user(device):
         function(q, k, v).sum().backward()
 
 
+def test_functions_of_the_user_that_only_compiled_code_calls(device):
+    def masked(is_backward):
+        @tw.jit
+        def mask(batch, head, query, key, tensors):
+            return query >= key
+
+        @tw.jit
+        def other_mask(batch, head, query, key, tensors):
+            return query <= key
+
+        mask_mod = other_mask if is_backward else mask
+        return lambda query: kernels.attention(query, query, query, mask_mod=mask_mod)
+
+    query = torch.randn(1, 2, 33, 16, device=device)
+    inside = torch.ones(33, 33, dtype=torch.bool, device=device).tril()
+    for mask, is_backward in ((inside, False), (inside.T, True), (inside, False)):
+        compiled = torch.compile(masked(is_backward), fullgraph=True, backend="aot_eager")
+        expected = SDPA(query, query, query, attn_mask=mask)
+        torch.testing.assert_close(compiled(query), expected, rtol=2e-3, atol=2e-3)
+
+
 def test_dropout(device):
     q, k, _ = operands(1, 2, 2, 64, 64, 64, device=device)
     eye = torch.eye(64, device=device).expand(1, 2, 64, 64)

@@ -107,6 +107,33 @@ def test_7322_a_global_changed_in_the_process_is_an_error(launch, monkeypatch):
     launch(reads_a_global, (1,), x)
 
 
+FACTOR = 2.0
+
+
+@jit
+def scaled(x):
+    return x * FACTOR
+
+
+@jit
+def calls_what_reads_a_global(x_ptr):
+    tl.store(x_ptr + tl.arange(0, 4), scaled(tl.load(x_ptr + tl.arange(0, 4))))
+
+
+def test_a_global_may_change_after_an_error(launch, monkeypatch):
+    x = np.ones(4, np.float32)
+    with pytest.raises(CompileError, match=r"FACTOR"):
+        launch(calls_what_reads_a_global, (1,), x)
+    monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(3.0))
+    launch(calls_what_reads_a_global, (1,), x)
+    assert (x == 3).all()
+    monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(4.0))
+    with pytest.raises(CompileError, match=r"global variable `FACTOR` .* has changed"):
+        launch(calls_what_reads_a_global, (1,), x)
+    calls_what_reads_a_global.forget_compiled()
+    scaled.forget_compiled()
+
+
 WORKER = """
 import errno, os, random, sys
 import numpy as np

@@ -138,6 +138,11 @@ class Definition:
             if isinstance(member, cached_property):
                 vars(self).pop(name, None)
 
+    def forget_globals(self) -> None:
+        """Read what the body takes from outside anew, when it is asked for."""
+        for name in ("references", "fingerprint", "_reachable", "_recorded"):
+            vars(self).pop(name, None)
+
     def _at(self, node: ast.AST, error: CompileError) -> CompileError:
         error.at(self.source.locate(node, self.name, None))
         return error

@@ -36,6 +36,7 @@ from tilewright.runtime.readable import ReadableErrors
 from tilewright.runtime.remembered import note_remembering, remembering
 from tilewright.runtime.report import tell
 from tilewright.runtime.source_fields import SourceFields
+from tilewright.runtime.unique_names import find, give_name
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -127,6 +128,22 @@ class JITFunction(SourceFields, KernelInterface):
         self._emulation = emulation_of_environment()
         self._lock = Lock()
         self._compiling: dict[Any, Lock] = {}
+        # For operators of PyTorch, which take text but no functions: see `named`.
+        self.unique_name = give_name(self, f"{fn.__module__}.{fn.__qualname__}")
+
+    @staticmethod
+    def named(unique_name: str) -> JITFunction:
+        """Return the function that has this `unique_name` in this process.
+
+        Raise `LookupError` where there is none any more.
+        """
+        function: JITFunction = find(unique_name)
+        return function
+
+    def forget_globals(self) -> None:
+        """Read what the body takes from outside anew, unless a kernel has been made of it."""
+        if not self._kernels:
+            super().forget_globals()
 
     def forget_compiled(self) -> None:
         """Forget the text, as it was, and the kernels made of it."""
@@ -347,8 +364,9 @@ class JITFunction(SourceFields, KernelInterface):
             if kernel is None:
                 if compile_hooks.is_refused(self, arguments, options, is_warmup=is_warmup):
                     return None
-                asked = self._request(None, arguments, options)
-                kernel = EmulatedKernel(asked, emulation.target, options)
+                with self._making():
+                    asked = self._request(None, arguments, options)
+                    kernel = EmulatedKernel(asked, emulation.target, options)
                 self._emulated_kernels[key] = kernel
                 compile_hooks.tell_compiled(self, arguments, options, is_warmup=is_warmup)
         return kernel
@@ -370,7 +388,7 @@ class JITFunction(SourceFields, KernelInterface):
                 hint="leave it out here",
             )
         checks_overflow = bool(options.get("sanitize_overflow", True))
-        with self._on_host(arguments) as here:
+        with self._on_host(arguments) as here, self._making():
             run_interpreted(self, here, grid, checks_overflow=checks_overflow)
 
     @contextlib.contextmanager
@@ -449,11 +467,23 @@ class JITFunction(SourceFields, KernelInterface):
             kernel = self._known(key, options)
             if kernel is None:
                 if key not in self._codes:
-                    asked = self._request(gpu, arguments, options)
-                    self._codes[key] = compile_() if compile_ else codes.code_for(asked)
+                    with self._making():
+                        asked = self._request(gpu, arguments, options)
+                        self._codes[key] = compile_() if compile_ else codes.code_for(asked)
                 kernel = codes.kernel_of(self._codes[key], options)
                 self._kernels[key] = [*self._kernels.get(key, ()), kernel]
         return kernel
+
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        """Where the first code fails, nothing is made of constants: later ones may be others."""
+        __tracebackhide__ = True
+        try:
+            yield
+        except CompileError:
+            for function in self._reachable:
+                function.forget_globals()
+            raise
 
     def _compiling_for(self, key: Any) -> Lock:
         """What one thread at a time holds while it compiles for a key, and calls the hooks."""

@@ -6,12 +6,14 @@ import tilewright as tw
 
 __all__ = ["function_named", "name_of_function"]
 
-_FUNCTIONS: dict[str, Any] = {}
+# A backward pass may come after the user has let go of them.
+_used: dict[str, Any] = {}
 
 
 def name_of_function(function: Any) -> str:
     """Return the name under which `function_named` finds a jit function; "" for None.
 
+    Nothing is noted here: torch.compile calls this, too, and repeats what it notes too late.
     Raise `TypeError` for a function that no kernel can call.
     """
     if function is None:
@@ -19,12 +21,13 @@ def name_of_function(function: Any) -> str:
     if not isinstance(function, tw.JITFunction):
         name = getattr(function, "__name__", repr(function))
         raise TypeError(f"`{name}` is called in a kernel: decorate it with `@tilewright.jit`")
-    name = f"{function.__module__}.{function.__qualname__}"
-    while _FUNCTIONS.setdefault(name, function) is not function:
-        name += "'"
-    return name
+    return function.unique_name
 
 
 def function_named(name: str) -> Any:
     """Return the jit function of that name; None for ""."""
-    return _FUNCTIONS[name] if name else None
+    if not name:
+        return None
+    if name not in _used:
+        _used[name] = tw.JITFunction.named(name)
+    return _used[name]
