@@ -124,7 +124,8 @@ def quantized_linear(
         scales: (N, K / group), of the dtype of `input`.
         bias: (N,), of that dtype.
         kind: "int4" or "nf4".
-        zero_points: (N, K / group) of uint8, at most 128, if the weight was made with them.
+        zero_points: (N, K / group) of uint8, at most 128, if the weight was made with them; with
+            them, what an infinite input is part of may be NaN.
 
     Returns:
         An array (..., N) of the dtype of `input`.
