@@ -1,5 +1,6 @@
 """Augmentation of images, beside torchvision's formulas in plain PyTorch."""
 
+import inspect
 import itertools
 import math
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tests.library.checking import examples, holds_contracts
+from tests.library.checking import compiles, examples, holds_contracts
 from tilewright.kernels import images
 
 F = torch.nn.functional
@@ -165,6 +166,13 @@ def test_resize(device):
         assert_images(actual, resize(x, *arguments), levels=1)
 
 
+@pytest.mark.parametrize(("shape", "size"), [((17, 23), (6, 8)), ((23, 17), (8, 6))])
+def test_one_number_is_the_shorter_side(device, shape, size):
+    x = batch((2, 3, *shape), device=device)
+    assert_images(images.resize(x, 6), resize(x, size, "bilinear", True), levels=1)
+    assert_images(images.Compose([images.Resize(6)])(x), images.resize(x, size))
+
+
 def test_resized_crop(device):
     x = batch(device=device)
     expected = resize(x[:, :, 3:13, 2:20], (8, 9), "bilinear", True)
@@ -228,6 +236,9 @@ def test_normalize(device, dtype):
     actual = images.normalize(x, mean.tolist(), std.tolist())
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual, expected)
+    assert torch.equal(images.normalize(x, mean, std), actual)
+    same = images.normalize(x, [0.5] * 3, [0.25] * 3)
+    assert torch.equal(images.normalize(x, 0.5, 0.25), same)
 
 
 # ---- pipelines ------------------------------------------------------------------------------
@@ -286,6 +297,32 @@ def test_layouts_and_seeds(device):
     assert not torch.equal(images.Compose(stages)(x, 8), expected)
 
 
+def test_every_call_draws_anew(device):
+    pipeline = images.Compose([images.RandomCrop((9, 11)), images.RandomHorizontalFlip()])
+    x = batch((8, 3, 25, 31), device=device)
+    first = pipeline(x)
+    assert not torch.equal(pipeline(x), first)
+    assert not torch.equal(pipeline.parameters(x), pipeline.parameters(x))
+    assert not np.array_equal(pipeline(x.cpu().numpy()), pipeline(x.cpu().numpy()))
+    torch.manual_seed(5)
+    once = pipeline(x), pipeline(x)
+    torch.manual_seed(5)
+    again = pipeline(x), pipeline(x)
+    torch.testing.assert_close(again, once, rtol=0, atol=0)
+    seed = torch.tensor([7], device=device)
+    torch.testing.assert_close(pipeline(x, seed), pipeline(x, 7), rtol=0, atol=0)
+
+
+def test_what_is_not_random_leaves_the_generator(device):
+    x = batch(device=device)
+    torch.manual_seed(5)
+    expected = torch.rand(3, device=device)
+    torch.manual_seed(5)
+    images.horizontal_flip(x)
+    images.Compose([images.CenterCrop(4)])(x)
+    assert torch.equal(torch.rand(3, device=device), expected)
+
+
 def test_what_is_drawn_is_spread(device):
     stages = [
         images.RandomHorizontalFlip(0.3),
@@ -324,12 +361,71 @@ def test_contracts_with_pytorch(device):
     x = batch((2, 3, 5, 6), device=device)
     table = pipeline.parameters(x, 3)
     text, operators = pipeline._text, torch.ops.tilewright
-    holds_contracts(operators.image_parameters.default, x, 3, text, "NCHW")
+    seed = torch.tensor([3], device=device)
+    holds_contracts(operators.image_parameters.default, x, seed, text, "NCHW")
     holds_contracts(operators.image_pipeline.default, x, table, text, "NCHW")
     torch.compiler.reset()
     compiled = torch.compile(pipeline, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, 3), pipeline(x, 3), rtol=0, atol=0)
     assert pipeline(x[:0]).shape == (0, 3, 5, 6)
+
+
+FUNCTIONS = {
+    "adjust_brightness": (1.5,),
+    "adjust_contrast": (0.3,),
+    "adjust_hue": (0.1,),
+    "adjust_saturation": (0.3,),
+    "affine": (20, (1, 2), 1.2, (1, 2)),
+    "crop": (1, 1, 3, 2),
+    "erase": (1, 1, 2, 2, (1, 2, 3)),
+    "horizontal_flip": (),
+    "normalize": ([0.5, 0.4, 0.3], 0.5),
+    "resize": (5,),
+    "resized_crop": (1, 1, 4, 4, (2, 3)),
+    "rotate": (30,),
+    "vertical_flip": (),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_compile(device, name):
+    function, arguments = getattr(images, name), FUNCTIONS[name]
+    compiles(lambda x: function(x, *arguments), batch((2, 3, 9, 8), device=device))
+
+
+def test_every_function_is_compiled():
+    functions = [name for name in images.__all__ if inspect.isfunction(getattr(images, name))]
+    assert sorted(FUNCTIONS) == functions
+
+
+def test_factors_that_change_between_compiled_calls(device):
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda x, factor, top: images.crop(images.adjust_brightness(x, factor), top, 0, 3, 4),
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    x = batch(device=device)
+    for factor, top in [(0.5, 1), (0.75, 2), (1.25, 3)]:
+        expected = images.crop(images.adjust_brightness(x, factor), top, 0, 3, 4)
+        assert torch.equal(compiled(x, factor, top), expected)
+
+
+def test_a_pipeline_that_is_made_in_a_compiled_function(device):
+    def augmented(x, seed=None):
+        return images.Compose([images.RandomCrop(4), images.ColorJitter(0.4), images.ToFloat()])(
+            x, seed
+        )
+
+    x = batch((6, 3, 17, 23), device=device)
+    compiles(lambda x: augmented(x, 3), x)
+    compiled = torch.compile(augmented, fullgraph=True, backend="aot_eager")
+    first = compiled(x)
+    assert not torch.equal(compiled(x), first)
+    torch.manual_seed(5)
+    once = compiled(x)
+    torch.manual_seed(5)
+    torch.testing.assert_close(compiled(x), once, rtol=0, atol=0)
 
 
 def test_numpy_arrays():
@@ -345,6 +441,7 @@ def test_on_an_emulated_gpu():
         images.RandomHorizontalFlip(),
         images.ColorJitter(0.4, 0.4),
         images.ToFloat(),
+        images.MixUp(0.4),
     ]
     expected = images.Compose(stages)(x, 7)
     with tw.emulate("sm_90a", races=True):
@@ -362,12 +459,22 @@ def test_arguments_that_cannot_be():
         images.crop(x, 10, 0, 8, 4)
     with pytest.raises(ValueError, match="`images` has 2 channels; ColorJitter needs 1 or 3"):
         images.adjust_hue(x[:, :2], 0.1)
-    with pytest.raises(ValueError, match=r"`hue` is \(0\.9, 0\.9\)"):
+    with pytest.raises(ValueError, match=r"`hue_factor` is 0\.9; a number from -0\.5 to 0\.5"):
         images.adjust_hue(x, 0.9)
+    with pytest.raises(ValueError, match="`brightness_factor` is -1"):
+        images.adjust_brightness(x, -1)
     with pytest.raises(ValueError, match="`interpolation` is 'area'"):
         images.resize(x, (3, 3), "area")
     with pytest.raises(ValueError, match="is not for images of 3 channels"):
         images.normalize(x, [0.5], [0.5])
+    with pytest.raises(TypeError, match="Normalize: `mean` is None; a number for all channels"):
+        images.normalize(x, None, 0.5)
+    with pytest.raises(ValueError, match="is not for images of 3 channels"):
+        images.normalize(x, 0.5, [0.5, 0.5])
+    with pytest.raises(ValueError, match="a height and a width are needed"):
+        images.resize(x, (3, 3, 3))
+    with pytest.raises(ValueError, match=r"is for images with pixels, not of \(0, 23\)"):
+        images.resize(x[:, :, :0], (3, 3))
     with pytest.raises(ValueError, match="`layout` is 'CHW'"):
         images.Compose([], layout="CHW")
     with pytest.raises(ValueError, match="RandomVerticalFlip: `p` is 2; it has to be from 0 to 1"):
@@ -376,6 +483,37 @@ def test_arguments_that_cannot_be():
         images.RandomErasing("x")
     with pytest.raises(ValueError, match="MixUp: `alpha` is 0; it has to be above 0"):
         images.MixUp(0)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [images.RandomHorizontalFlip, lambda x: x, torch.nn.ReLU()],
+    ids=["class", "f", "module"],
+)
+def test_what_is_no_stage(stage):
+    needed = r"a stage is needed, such as RandomHorizontalFlip\(\)"
+    with pytest.raises(TypeError, match=needed):
+        images.Compose([images.ToFloat(), stage])
+
+
+def test_no_derivative(device):
+    """As of every operation without one: an error in the backward pass, and no zeros."""
+    x = batch(dtype="float32", device=device).requires_grad_()
+    assert not images.Compose([images.RandomHorizontalFlip()]).parameters(x).requires_grad
+    with pytest.raises(NotImplementedError, match="image_pipeline has no derivative"):
+        images.normalize(x, 0.5, 0.25).sum().backward()
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1, 4.0])
+def test_shares_of_mixes_are_of_the_beta_distribution(device, alpha):
+    x = torch.zeros((1, 1, 1, 1), device=device)
+    pipeline = images.Compose([images.MixUp(alpha)])
+    shares = torch.cat([pipeline.parameters(x, seed) for seed in range(400)]).double()
+    assert shares.mean().item() == pytest.approx(0.5, abs=0.06)
+    assert shares.var().item() == pytest.approx(1 / (8 * alpha + 4), rel=0.2)
+    middle = ((shares > 0.25) & (shares < 0.75)).double().mean().item()
+    expected = {0.2: 0.1719, 1: 0.5, 4.0: 0.8589}[alpha]
+    assert middle == pytest.approx(expected, abs=0.08)
 
 
 def test_each_mix_has_its_own_share(device):

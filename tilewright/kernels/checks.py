@@ -210,10 +210,14 @@ def numbers(dims: int, least: int, **given: Any) -> list[int]:
 
 
 def seed_array(x: Any, seed: Any) -> Any:
-    """Return a seed as an array of one int64 where `x` is.
+    """Return a seed as an array of one int64 where `x` is; a random one for None.
 
     Raise unless it is an integer of 64 bits, or an array of one integer.
     """
+    if seed is None:
+        if is_tensor(x):
+            return torch.randint(1 << 62, (1,), device=x.device)
+        return np.random.default_rng().integers(1 << 62, size=1)
     if is_array(seed):
         integral(seed=seed)
         if math.prod(seed.shape) != 1:

@@ -12,8 +12,6 @@ from tilewright.kernels.arrays import (
     empty_in_layout_of,
     empty_like,
     is_contiguous,
-    is_tensor,
-    torch,
 )
 from tilewright.kernels.checks import array, floating, seed_array, share
 from tilewright.kernels.elementwise import element_block, element_configs
@@ -47,16 +45,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: Any = No
     """
     array(input=input)
     share(p=p)
-    return _dropout(input, _seed(input, seed), float(p)) if training else input
-
-
-def _seed(x: Any, seed: Any) -> Any:
-    """Return an array of one int64, where `x` is."""
-    if seed is not None:
-        return seed_array(x, seed)
-    if is_tensor(x):
-        return torch.randint(1 << 62, (1,), device=x.device)
-    return np.random.default_rng().integers(1 << 62, size=1)
+    return _dropout(input, seed_array(input, seed), float(p)) if training else input
 
 
 @tw.autotune(element_configs, key=["columns"], default=element_block)

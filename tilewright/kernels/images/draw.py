@@ -2,6 +2,8 @@
 
 The numbers are Philox's, of the seed, the image and the place in the pipeline, so the same seed
 gives the same table again. The distributions are those of torchvision.
+
+Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000, for MixUp.
 """
 
 # The constants of kernels are plain values, and their annotations name types of the language.
@@ -31,6 +33,13 @@ def logarithms(low, high):
 def radians(degrees):
     """Return an angle, or a number that is known, in radians."""
     return math.radians(degrees)
+
+
+@tw.constexpr_function
+def gamma_constants(alpha):
+    """Return d and c of the method for gamma numbers of alpha + 1."""
+    d = alpha + 2 / 3
+    return d, 1 / (3 * math.sqrt(d))
 
 
 @tw.jit
@@ -156,7 +165,34 @@ def draw_amount(u, change: tl.constexpr):
 
 
 @tw.jit
-def draw_stage(seed, image, draw, height, width, mixed, stage: tl.constexpr):
+def gamma_logarithm(seed, draw, side: tl.constexpr, alpha: tl.constexpr):
+    """Return the logarithm of a gamma number of `alpha`, but for a summand that all sides share.
+
+    It is the first of 16 candidates that is accepted, and 19 of 20 are.
+    """
+    D: tl.constexpr = gamma_constants(alpha)[0]
+    C: tl.constexpr = gamma_constants(alpha)[1]
+    candidate = tl.arange(0, 16)
+    u = random_numbers(seed, 16 * side + candidate.to(tl.int64), draw)
+    x = tl.sqrt(-2.0 * tl.log(1.0 - u[0])) * tl.cos(6.283185307179586 * u[1])
+    root = 1.0 + C * x
+    logarithm = 3.0 * tl.log(tl.maximum(root, 1e-9))
+    bound = 0.5 * x * x + D - D * root * root * root + D * logarithm
+    is_accepted = (root > 0.0) & (tl.log(1.0 - u[2]) < bound)
+    first = tl.min(tl.where(is_accepted, candidate, 15))
+    # A gamma number of alpha is one of alpha + 1 times u to the power of 1 / alpha.
+    return tl.sum(tl.where(candidate == first, logarithm + tl.log(1.0 - u[3]) / alpha, 0.0))
+
+
+@tw.jit
+def draw_share(seed, draw, alpha: tl.constexpr):
+    """Return a number of Beta(alpha, alpha), the same for all images."""
+    one, other = gamma_logarithm(seed, draw, 0, alpha), gamma_logarithm(seed, draw, 1, alpha)
+    return 1.0 / (1.0 + tl.exp(other - one))
+
+
+@tw.jit
+def draw_stage(seed, image, draw, height, width, stage: tl.constexpr):
     """Return the numbers of a stage, a tuple of `stage.columns`."""
     KIND: tl.constexpr = stage.kind
     if KIND in ("RandomHorizontalFlip", "RandomVerticalFlip"):
@@ -174,20 +210,20 @@ def draw_stage(seed, image, draw, height, width, mixed, stage: tl.constexpr):
     if KIND == "RandomErasing":
         return draw_erasing(seed, image, draw, height, width, stage)
     tl.static_assert(KIND == "MixUp")
-    return (tl.zeros(image.shape, tl.float32) + mixed,)
+    return (tl.zeros(image.shape, tl.float32) + draw_share(seed, draw, stage.alpha),)
 
 
 @tw.jit
 def draw_kernel(
     table_ptr,
     images,
-    seed: tl.int64,
+    seed_ptr,
     sizes,
-    mixed,
     STAGES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Fill the rows of `BLOCK` images; `sizes` and `mixed` are of each stage, before it."""
+    """Fill the rows of `BLOCK` images; `sizes` are those before each stage."""
+    seed = tl.load(seed_ptr)
     image = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     COLUMNS: tl.constexpr = column_of(STAGES, len(STAGES))
     for index in tl.static_range(len(STAGES)):
@@ -199,7 +235,6 @@ def draw_kernel(
                 16 * index,
                 tl.cast(height, tl.float32),
                 tl.cast(width, tl.float32),
-                mixed[index],
                 STAGES[index],
             )
             first: tl.constexpr = column_of(STAGES, index)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.kernels.arrays import is_array
+from tilewright.kernels.checks import plain
 from tilewright.kernels.images.pipeline import Compose, Layout
 from tilewright.kernels.images.stages import (
     ColorJitter,
@@ -15,6 +17,7 @@ from tilewright.kernels.images.stages import (
     RandomRotation,
     RandomVerticalFlip,
     Resize,
+    Stage,
 )
 
 __all__ = [
@@ -36,9 +39,32 @@ __all__ = [
 Fill = float | tuple[float, ...] | None
 
 
+def _applied(images: Any, layout: Layout, *stages: Stage) -> Any:
+    """Return the images after stages that leave nothing to chance, whatever the seed."""
+    return Compose(stages, layout=layout)(images, seed=0)
+
+
+def _given(numbers: Any) -> Any:
+    """Return numbers of an array or a sequence as a tuple, and what else there is as it is."""
+    if is_array(numbers):
+        numbers = numbers.tolist()
+    return tuple(numbers) if isinstance(numbers, Sequence) else numbers
+
+
+def _jittered(images: Any, layout: Layout, **factor: float) -> Any:
+    """Return images after the change that the factor's name tells, which errors tell, too."""
+    plain("a number", **factor)
+    ((name, value),) = factor.items()
+    change = name.removesuffix("_factor")
+    least, most = (-0.5, 0.5) if change == "hue" else (0.0, float("inf"))
+    if not least <= value <= most:
+        raise ValueError(f"`{name}` is {value}; a number from {least} to {most} is needed")
+    return _applied(images, layout, ColorJitter(**{change: (value, value)}))
+
+
 def resize(
     images: Any,
-    size: tuple[int, int],
+    size: int | tuple[int, int],
     interpolation: Interpolation = "bilinear",
     *,
     antialias: bool = True,
@@ -48,13 +74,15 @@ def resize(
 
     Args:
         images: Batch (N, C, H, W) of uint8, or of fp16, bf16 or fp32 from 0 to 1; of any strides.
-        size: Height and width of the results.
+        size: Height and width of the results, or the shorter of the two: the longer one keeps its
+            proportion to it, rounded down.
         interpolation: "nearest", "bilinear" or "bicubic".
         antialias: Whether the filter is as wide as the pixels of the results where images shrink.
         layout: "NCHW", or "NHWC" for images (N, H, W, C) and such results.
 
     Returns:
-        Images (N, C, *size) of the dtype of `images`; those of uint8 are rounded.
+        Images (N, C, height, width) of the dtype of `images`. Those of uint8 are computed in fp32
+        and rounded to the nearest level, as `interpolate(images.float(), ...).round()` is.
 
     A pixel is the weighted mean of those around (index + 0.5) * H / height - 0.5, and the same
     along the other axis.
@@ -66,7 +94,7 @@ def resize(
     >>> resize(np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4), (1, 2))
     array([[[[0.71428573, 2.2857144 ]]]], dtype=float32)
     """
-    return Compose([Resize(size, interpolation, antialias)], layout=layout)(images)
+    return _applied(images, layout, Resize(size, interpolation, antialias))
 
 
 def crop(
@@ -89,7 +117,7 @@ def crop(
     >>> crop(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), 1, 1, 1, 2)
     array([[[[4, 5]]]], dtype=uint8)
     """
-    return Compose([Crop(top, left, height, width)], layout=layout)(images)
+    return _applied(images, layout, Crop(top, left, height, width))
 
 
 def resized_crop(
@@ -125,7 +153,7 @@ def resized_crop(
     array([[[[2]]]], dtype=uint8)
     """
     stages = [Crop(top, left, height, width), Resize(size, interpolation, antialias)]
-    return Compose(stages, layout=layout)(images)
+    return _applied(images, layout, *stages)
 
 
 def horizontal_flip(images: Any, *, layout: Layout = "NCHW") -> Any:
@@ -142,7 +170,7 @@ def horizontal_flip(images: Any, *, layout: Layout = "NCHW") -> Any:
     >>> horizontal_flip(np.arange(3, dtype=np.uint8).reshape(1, 1, 1, 3))
     array([[[[2, 1, 0]]]], dtype=uint8)
     """
-    return Compose([RandomHorizontalFlip(1.0)], layout=layout)(images)
+    return _applied(images, layout, RandomHorizontalFlip(1.0))
 
 
 def vertical_flip(images: Any, *, layout: Layout = "NCHW") -> Any:
@@ -159,7 +187,7 @@ def vertical_flip(images: Any, *, layout: Layout = "NCHW") -> Any:
     >>> vertical_flip(np.arange(2, dtype=np.uint8).reshape(1, 1, 2, 1)).ravel()
     array([1, 0], dtype=uint8)
     """
-    return Compose([RandomVerticalFlip(1.0)], layout=layout)(images)
+    return _applied(images, layout, RandomVerticalFlip(1.0))
 
 
 def rotate(
@@ -190,7 +218,7 @@ def rotate(
     array([[[[1, 3],
              [0, 2]]]], dtype=uint8)
     """
-    return Compose([RandomRotation((angle, angle), interpolation, fill)], layout=layout)(images)
+    return _applied(images, layout, RandomRotation((angle, angle), interpolation, fill))
 
 
 def affine(
@@ -234,7 +262,7 @@ def affine(
         fill=fill,
         offset=(translate[0], translate[1]),
     )
-    return Compose([stage], layout=layout)(images)
+    return _applied(images, layout, stage)
 
 
 def adjust_brightness(images: Any, brightness_factor: float, *, layout: Layout = "NCHW") -> Any:
@@ -255,9 +283,7 @@ def adjust_brightness(images: Any, brightness_factor: float, *, layout: Layout =
     >>> adjust_brightness(np.full((1, 1, 1, 2), 100, np.uint8), 1.5)
     array([[[[150, 150]]]], dtype=uint8)
     """
-    return Compose([ColorJitter(brightness=(brightness_factor, brightness_factor))], layout=layout)(
-        images
-    )
+    return _jittered(images, layout, brightness_factor=brightness_factor)
 
 
 def adjust_contrast(images: Any, contrast_factor: float, *, layout: Layout = "NCHW") -> Any:
@@ -279,9 +305,7 @@ def adjust_contrast(images: Any, contrast_factor: float, *, layout: Layout = "NC
     >>> adjust_contrast(np.array([100, 200], np.uint8).reshape(1, 1, 1, 2), 0.5)
     array([[[[125, 175]]]], dtype=uint8)
     """
-    return Compose([ColorJitter(contrast=(contrast_factor, contrast_factor))], layout=layout)(
-        images
-    )
+    return _jittered(images, layout, contrast_factor=contrast_factor)
 
 
 def adjust_saturation(images: Any, saturation_factor: float, *, layout: Layout = "NCHW") -> Any:
@@ -303,9 +327,7 @@ def adjust_saturation(images: Any, saturation_factor: float, *, layout: Layout =
     >>> adjust_saturation(np.array([90, 0, 0], np.uint8).reshape(1, 3, 1, 1), 0.0).ravel()
     array([26, 26, 26], dtype=uint8)
     """
-    return Compose([ColorJitter(saturation=(saturation_factor, saturation_factor))], layout=layout)(
-        images
-    )
+    return _jittered(images, layout, saturation_factor=saturation_factor)
 
 
 def adjust_hue(images: Any, hue_factor: float, *, layout: Layout = "NCHW") -> Any:
@@ -326,18 +348,22 @@ def adjust_hue(images: Any, hue_factor: float, *, layout: Layout = "NCHW") -> An
     >>> adjust_hue(np.array([90, 0, 0], np.uint8).reshape(1, 3, 1, 1), 0.5).ravel()
     array([ 0, 90, 90], dtype=uint8)
     """
-    return Compose([ColorJitter(hue=(hue_factor, hue_factor))], layout=layout)(images)
+    return _jittered(images, layout, hue_factor=hue_factor)
 
 
 def normalize(
-    images: Any, mean: Sequence[float], std: Sequence[float], *, layout: Layout = "NCHW"
+    images: Any,
+    mean: float | Sequence[float],
+    std: float | Sequence[float],
+    *,
+    layout: Layout = "NCHW",
 ) -> Any:
     """Return (images - mean) / std, by channels; those of uint8 are divided by 255 first.
 
     Args:
         images: Batch (N, C, H, W) of uint8, or of fp16, bf16 or fp32 from 0 to 1; of any strides.
-        mean: A number for each channel.
-        std: A number for each channel, none of them 0.
+        mean: A number for each channel, or one for all.
+        std: A number for each channel, or one for all; not 0.
         layout: "NCHW", or "NHWC" for images (N, H, W, C) and such results.
 
     Returns:
@@ -347,7 +373,7 @@ def normalize(
     >>> normalize(np.full((1, 1, 1, 1), 255, np.uint8), [0.5], [0.25]).ravel()
     array([2.], dtype=float32)
     """
-    return Compose([Normalize(tuple(mean), tuple(std))], layout=layout)(images)
+    return _applied(images, layout, Normalize(_given(mean), _given(std)))
 
 
 def erase(
@@ -379,4 +405,4 @@ def erase(
     array([[[[1, 7],
              [1, 7]]]], dtype=uint8)
     """
-    return Compose([Erase(i, j, h, w, v)], layout=layout)(images)
+    return _applied(images, layout, Erase(i, j, h, w, v))

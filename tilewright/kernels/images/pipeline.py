@@ -1,14 +1,14 @@
 """Pipelines of stages as operations on batches of images."""
 
-import random
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import tilewright as tw
-from tilewright.kernels.arrays import dtype_name, empty, on_cpu, strides
+from tilewright.kernels.arrays import dtype_name, empty, is_tensor, on_cpu, strides
+from tilewright.kernels.checks import seed_array
 from tilewright.kernels.images.draw import column_of, draw_kernel
 from tilewright.kernels.images.pixels import MEAN_PARTS, is_whole, means_kernel, pixels_kernel
-from tilewright.kernels.images.stages import MixUp, Stage, decoded, encoded
+from tilewright.kernels.images.stages import Stage, decoded, encoded
 from tilewright.kernels.operation import operation
 
 __all__ = ["Compose"]
@@ -20,9 +20,9 @@ class Compose:
     """A pipeline of stages that runs as one kernel: no image between two stages is made.
 
     The results are those of torchvision's transforms, one after another; where images are of uint8,
-    every stage rounds as it does there. What is random is drawn for each image, and the same seed
-    gives the same bits. A change of contrast needs the mean of an image, for which the kernel runs
-    twice.
+    every stage rounds as it does there. What is random is drawn for each image, anew at every call;
+    the same seed gives the same bits. A change of contrast needs the mean of an image, for which
+    the kernel runs twice.
 
     Args:
         stages: What is done, in that order: `RandomResizedCrop`, `ColorJitter`, `Normalize`, ...
@@ -40,15 +40,21 @@ class Compose:
         if layout not in ("NCHW", "NHWC"):
             raise ValueError(f"`layout` is {layout!r}; 'NCHW' or 'NHWC' is needed")
         self.stages, self.layout = tuple(stages), layout
+        for stage in self.stages:
+            if not isinstance(stage, Stage):
+                raise TypeError(
+                    f"`stages` has {stage!r}; a stage is needed, such as RandomHorizontalFlip()"
+                )
         self._text = encoded(self.stages)
 
-    def __call__(self, images: Any, seed: int = 0, *, parameters: Any = None) -> Any:
+    def __call__(self, images: Any, seed: Any = None, *, parameters: Any = None) -> Any:
         """Return new images.
 
         Args:
             images: Batch of uint8, fp16, bf16 or fp32 (from 0 to 1), of any strides; of 1 or 3
                 channels, where colors change.
-            seed: Of what is random: another one for each batch.
+            seed: Of what is random: an integer, or an array of one int64 on the device of `images`;
+                by default a random one, of PyTorch's generator for that device or NumPy's.
             parameters: What `self.parameters` has returned; by default that of the seed.
 
         Returns:
@@ -58,9 +64,13 @@ class Compose:
             parameters = self.parameters(images, seed)
         return _image_pipeline(images, parameters, self._text, self.layout)
 
-    def parameters(self, images: Any, seed: int = 0) -> Any:
+    def parameters(self, images: Any, seed: Any = None) -> Any:
         """Return what is drawn for each image, a table of fp32: see `columns` of each stage."""
-        return _image_parameters(images, seed, self._text, self.layout)
+        if seed is None and not any(stage.columns for stage in self.stages):
+            seed = 0  # nothing is random: the generator stays as it is
+        # What is drawn depends on the shape of the images alone.
+        shaped = images.detach() if is_tensor(images) else images
+        return _image_parameters(shaped, seed_array(images, seed), self._text, self.layout)
 
     def __repr__(self) -> str:
         return f"Compose([{', '.join(map(repr, self.stages))}], layout={self.layout!r})"
@@ -80,6 +90,8 @@ def _sizes(images: Any, stages: Sequence[Stage], layout: str) -> tuple[tuple[int
     sizes = [(height, width)]
     for stage in stages:
         sizes.append(stage.output_size(*sizes[-1]))
+        if 0 in sizes[-2] and 0 not in sizes[-1]:
+            raise ValueError(f"{stage} is for images with pixels, not of {sizes[-2]}")
     return tuple(sizes)
 
 
@@ -91,38 +103,32 @@ def _check(images: Any, stages: Sequence[Stage], layout: str) -> None:
     for stage in stages:
         if stage.kind == "ColorJitter" and channels not in (1, 3):
             raise ValueError(f"`images` has {channels} channels; ColorJitter needs 1 or 3")
-        for field in ("mean", "fill", "value"):
+        for field in ("mean", "std", "fill", "value"):
             value = getattr(stage, field, None)
             if isinstance(value, tuple) and len(value) != channels:
                 raise ValueError(f"{stage} is not for images of {channels} channels")
 
 
-def _allocate_parameters(images: Any, seed: int, text: str, layout: str) -> Any:
+def _allocate_parameters(images: Any, seed: Any, text: str, layout: str) -> Any:
     stages = decoded(text)
     return empty((images.shape[0], column_of(stages, len(stages))), images, "float32")
 
 
 @operation(
-    "image_parameters(Tensor images, SymInt seed, str stages, str layout) -> Tensor",
+    "image_parameters(Tensor images, Tensor seed, str stages, str layout) -> Tensor",
     allocate=_allocate_parameters,
 )
-def _image_parameters(table: Any, images: Any, seed: int, text: str, layout: str) -> None:
+def _image_parameters(table: Any, images: Any, seed: Any, text: str, layout: str) -> None:
     stages = decoded(text)
     count, columns = table.shape
     if count * columns == 0:
         return
-    generator = random.Random(seed)  # noqa: S311 - the same numbers for the same seed
-    mixed = tuple(
-        generator.betavariate(stage.alpha, stage.alpha) if isinstance(stage, MixUp) else 0.0
-        for stage in stages
-    )
     block = 128
     draw_kernel[(tw.cdiv(count, block),)](
         table,
         count,
         seed,
         _sizes(images, stages, layout),
-        mixed,
         STAGES=stages,
         BLOCK=block,
         num_warps=4,

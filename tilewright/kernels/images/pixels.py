@@ -294,7 +294,10 @@ def normalized(batch, v, INDEX: tl.constexpr):
     if is_whole(batch.STAGES, INDEX, batch.WHOLE):
         v = [c * reciprocal(255.0) for c in v]
     if STAGE.kind == "Normalize":
-        v = [(v[c] - STAGE.mean[c]) * reciprocal(STAGE.std[c]) for c in batch.CHANNELS]
+        v = [
+            (v[c] - of_channel(STAGE.mean, c)) * reciprocal(of_channel(STAGE.std, c))
+            for c in batch.CHANNELS
+        ]
     return v
 
 

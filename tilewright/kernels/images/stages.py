@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from tilewright.kernels import checks
 
 __all__ = [
@@ -78,12 +80,23 @@ class Stage:
             raise ValueError(f"{self.kind}: `{name}` is {value!r}; one of {choices} is needed")
 
     def _pair(self, name: str) -> None:
-        """Let one number stand for two equal ones."""
+        """Let one integer stand for two equal ones."""
         value = getattr(self, name)
-        if isinstance(value, int):
-            object.__setattr__(self, name, (value, value))
-        if len(getattr(self, name)) != 2:
-            raise ValueError(f"{self.kind}: `{name}` is {value!r}; two numbers are needed")
+        pair = value if isinstance(value, tuple) else (value, value)
+        for each in pair:
+            checks.plain("an integer", **{name: each})
+        if len(pair) != 2 or min(pair) < 0:
+            raise ValueError(f"{self.kind}: `{name}` is {value!r}; a height and a width are needed")
+        object.__setattr__(self, name, pair)
+
+    def _of_channels(self, name: str) -> tuple[float, ...]:
+        """Return the number for all channels, or those for each; raise if they are no numbers."""
+        value = getattr(self, name)
+        values = value if isinstance(value, tuple) else (value,)
+        if not values or not all(isinstance(each, checks.PLAIN["a number"]) for each in values):
+            wanted = "a number for all channels, or one for each, is needed"
+            raise TypeError(f"{self.kind}: `{name}` is {value!r}; {wanted}")
+        return values
 
     def _angles(self, name: str) -> None:
         """Let one number stand for the angles up to it, in both directions."""
@@ -109,26 +122,36 @@ class Resize(Stage):
     """Images of another size.
 
     Args:
-        size: Height and width of the results, in pixels; one number for both.
+        size: Height and width of the results, in pixels; one number for the shorter side, to which
+            the longer one keeps its proportion.
         interpolation: "nearest", "bilinear" or "bicubic" (the cubic of Keys with a = -1/2 where
             `antialias` holds, else a = -3/4).
         antialias: Whether the filter widens where images shrink, so that every pixel counts.
 
-    >>> Resize(224)
-    Resize(size=(224, 224), interpolation='bilinear', antialias=True)
+    >>> Resize(224).output_size(480, 640)
+    (224, 298)
+    >>> Resize((224, 224)).output_size(480, 640)
+    (224, 224)
     """
 
-    size: Size
+    size: int | Size
     interpolation: Interpolation = "bilinear"
     antialias: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        shorter = self.size
         self._pair("size")
+        if not isinstance(shorter, tuple):
+            object.__setattr__(self, "size", shorter)
         self._choose("interpolation", "nearest", "bilinear", "bicubic")
 
     def output_size(self, height: int, width: int) -> Size:
-        return self.size
+        if isinstance(self.size, tuple):
+            return self.size
+        if height <= width:
+            return self.size, self.size * width // max(height, 1)
+        return self.size * height // max(width, 1), self.size
 
 
 @dataclass(frozen=True)
@@ -386,18 +409,21 @@ class Normalize(Stage):
     """(image - mean) / std for each channel; uint8 images are made floating-point ones first.
 
     Args:
-        mean, std: A number for each channel, of images from 0 to 1; `std` must not be 0.
+        mean, std: A number for all channels, or one for each, of images from 0 to 1; `std` must not
+            be 0.
 
     >>> Normalize([0.5], [0.25])
     Normalize(mean=(0.5,), std=(0.25,))
     """
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.mean) != len(self.std) or not all(self.std):
+        self._of_channels("mean")
+        counts = {len(numbers) for numbers in (self.mean, self.std) if isinstance(numbers, tuple)}
+        if len(counts) > 1 or 0 in self._of_channels("std"):
             raise ValueError(f"{self}: a mean, and a `std` that is not 0, for each channel")
 
 
@@ -479,8 +505,32 @@ def _ordered(stage: Any, name: str) -> None:
 
 
 def encoded(stages: Sequence[Stage]) -> str:
-    """Return stages as a text, which an operator of PyTorch can take."""
-    return json.dumps([[stage.kind, dataclasses.asdict(stage)] for stage in stages])
+    """Return stages as a text, which an operator of PyTorch can take.
+
+    >>> encoded([Resize((4, 4), antialias=False)])
+    '[["Resize", [[4, 4], "bilinear", false]]]'
+    """
+    return _json([(stage.kind, _values_of(stage)) for stage in stages])
+
+
+def _values_of(stage: Stage) -> list[Any]:
+    return [getattr(stage, field.name) for field in dataclasses.fields(stage)]
+
+
+def _json(value: Any) -> str:
+    """Return the text that `json.loads` makes `value` of.
+
+    `json.dumps` is written in C, which `torch.compile` cannot look into; this it can.
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join([_json(each) for each in value])}]"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", False: "false", True: "true"}[value]
+    if isinstance(value, int | np.integer):
+        return f"{int(value)}"
+    return f"{float(value)!r}".replace("inf", "Infinity").replace("nan", "NaN")
 
 
 @functools.cache
@@ -490,4 +540,4 @@ def decoded(text: str) -> tuple[Stage, ...]:
     >>> decoded(encoded([Resize((4, 4)), ToFloat()]))
     (Resize(size=(4, 4), interpolation='bilinear', antialias=True), ToFloat())
     """
-    return tuple(_KINDS[kind](**fields) for kind, fields in json.loads(text))
+    return tuple(_KINDS[kind](*values) for kind, values in json.loads(text))
