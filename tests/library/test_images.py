@@ -387,7 +387,13 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+EVERYDAY = {"horizontal_flip", "normalize", "resize"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in EVERYDAY else [pytest.mark.slow]) for n in FUNCTIONS],
+)
 def test_functions_compile(device, name):
     function, arguments = getattr(images, name), FUNCTIONS[name]
     compiles(lambda x: function(x, *arguments), batch((2, 3, 9, 8), device=device))
@@ -406,7 +412,7 @@ def test_factors_that_change_between_compiled_calls(device):
         backend="aot_eager",
     )
     x = batch(device=device)
-    for factor, top in [(0.5, 1), (0.75, 2), (1.25, 3)]:
+    for factor, top in [(0.5, 1), (0.75, 2)]:
         expected = images.crop(images.adjust_brightness(x, factor), top, 0, 3, 4)
         assert torch.equal(compiled(x, factor, top), expected)
 
