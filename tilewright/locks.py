@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-__all__ = ["Lock"]
+__all__ = ["Lock", "cached_property"]
+
+T = TypeVar("T")
 
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
@@ -34,6 +39,14 @@ class Lock:
             self._lock.release()
         else:
             self._lock = threading.RLock()
+
+
+class cached_property(functools.cached_property[T]):
+    """Python's, which up to 3.11 has a lock of its own, held while the value is computed."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        self.lock = Lock()
 
 
 def _after_fork_in_child() -> None:

@@ -192,3 +192,14 @@ def test_arguments_that_cannot_be():
         kernels.linear_cross_entropy(x, torch.zeros(4, 2), target)
     with pytest.raises(ValueError, match=r"`weight` has the shape \(3,\); \(4,\) is needed"):
         kernels.linear_cross_entropy(x, torch.zeros(4, 3), target, weight=torch.ones(3))
+
+
+def test_smoothing_is_as_precise_as_the_numbers(device):
+    x = torch.randn(12, 104, dtype=torch.float64, device=device, requires_grad=True)
+    target = torch.randint(0, 104, (12,), device=device)
+    actual, expected = (
+        module.cross_entropy(x, target, label_smoothing=0.25) for module in (kernels, F)
+    )
+    torch.testing.assert_close(actual, expected, rtol=1e-13, atol=0)
+    found, wanted = (torch.autograd.grad(loss, x) for loss in (actual, expected))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-14)

@@ -176,3 +176,15 @@ def test_arguments_that_cannot_be():
         kernels.avg_pool2d(x, 2, 0)
     with pytest.raises(ValueError, match="`input` has 1 dimensions; 2 at least are needed"):
         kernels.max_pool1d(x[0, 0], 2)
+
+
+@pytest.mark.parametrize("divisor", [-2, 3])
+def test_another_divisor(device, divisor):
+    x = tensor((2, 3, 4, 5), device=device)
+    agrees(
+        lambda x: kernels.avg_pool2d(x, 2, divisor_override=divisor),
+        lambda x: F.avg_pool2d(x, 2, divisor_override=divisor),
+        x,
+    )
+    with pytest.raises(ValueError, match="`divisor_override` must not be 0"):
+        kernels.avg_pool2d(x, 2, divisor_override=0)

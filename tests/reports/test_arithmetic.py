@@ -61,6 +61,18 @@ def test_10073_fdiv_with_ieee_rounding_is_exact(launch):
     np.testing.assert_array_max_ulp(out[2][finite], expected[finite], 2)
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [("i1", "u4"), ("i1", "u2"), ("i8", "u8"), ("u8", "i8"), ("i4", "u1")]
+)
+def test_integers_with_and_without_sign_are_divided_as_they_are(launch, left, right):
+    x, y = np.array([100, 7, 3], left), np.array([100, 2, 5], right)
+    x, y = (
+        side * np.array(-1, kind) if kind[0] == "i" else side
+        for side, kind in ((x, left), (y, right))
+    )
+    assert divide(launch, x, y).tolist() == (x.astype(np.float32) / y.astype(np.float32)).tolist()
+
+
 @jit
 def doubled_over_itself(a_ptr, out_ptr, n: tl.constexpr):
     a = tl.load(a_ptr + tl.arange(0, n))

@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.locks import Lock
+from tilewright.runtime import jit
 from tilewright.runtime.hooks import hooks
 
 pytestmark = [
@@ -66,9 +67,9 @@ def twice(x_ptr, N: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, N), 2 * x)
 
 
-def launched():
+def launched(kernel=twice):
     x = np.ones(8, np.float32)
-    twice[(1,)](x, N=8)
+    kernel[(1,)](x, N=8)
     return (x == 2).all()
 
 
@@ -91,3 +92,38 @@ def test_a_kernel_that_another_thread_compiles_is_compiled_in_the_child(monkeypa
     is_done.set()
     thread.join()
     assert launched()
+
+
+@tw.jit
+def plus_one(x_ptr, N: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, N), 1 + tl.load(x_ptr + tl.arange(0, N)))
+
+
+@tw.jit
+def thrice(x_ptr, N: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, N), 3 * tl.load(x_ptr + tl.arange(0, N)))
+
+
+def test_what_another_thread_finds_out_about_a_kernel_is_found_out_in_the_child(monkeypatch):
+    """Functions have cached properties, of which Python 3.11 computes one at a time."""
+    is_inside, is_done = threading.Event(), threading.Event()
+    make_binder = jit.make_binder
+
+    def wait(*arguments):
+        is_inside.set()
+        is_done.wait()
+        return make_binder(*arguments)
+
+    def launch_another():
+        monkeypatch.setattr(jit, "make_binder", make_binder)
+        return launched(plus_one)
+
+    monkeypatch.setattr(jit, "make_binder", wait)
+    x = np.ones(8, np.float32)
+    thread = threading.Thread(target=lambda: thrice[(1,)](x, N=8))
+    thread.start()
+    is_inside.wait()
+    assert succeeds_in_child(launch_another)
+    is_done.set()
+    thread.join()
+    assert (x == 3).all()

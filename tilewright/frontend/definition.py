@@ -11,7 +11,6 @@ import textwrap
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from functools import cached_property
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
@@ -24,6 +23,7 @@ from tilewright.frontend.liveness import Liveness
 from tilewright.frontend.loop_else import without_loop_else
 from tilewright.frontend.parameters import Parameter, read_parameters
 from tilewright.frontend.source import SourceReader, SourceText
+from tilewright.locks import cached_property
 
 __all__ = ["AGGREGATE", "Definition", "Syntax"]
 

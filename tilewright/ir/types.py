@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from tilewright.locks import cached_property
 
 __all__ = ["DTYPES", "DType", "ElementType", "Kind", "PointerType", "TileType", "dtype_of_numpy"]
 

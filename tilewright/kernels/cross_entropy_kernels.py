@@ -158,8 +158,8 @@ def cross_entropy_kernel(
     scale = own * (1 - SMOOTHING)
     loss = scale * (lse - picked)
     if SMOOTHING > 0:
-        loss += SMOOTHING / classes * (lse * weights - smooth)
-        scale += SMOOTHING / classes * weights
+        loss += SMOOTHING / tl.cast(classes, DTYPE) * (lse * weights - smooth)
+        scale += SMOOTHING / tl.cast(classes, DTYPE) * weights
     loss = tl.where(is_class, loss, float("nan"))
     tl.store(losses_ptr + row, tl.where(is_used, loss, 0.0), is_row)
     tl.store(state_row + rows, tl.where(is_class, scale, float("nan")), is_row)
@@ -234,7 +234,7 @@ def cross_entropy_backward_kernel(
     dx = tl.exp(x - lse[:, None]) * scale[:, None]
     if SMOOTHING > 0:
         weight = class_weights(weight_ptr, first_class + column, column < columns, DTYPE)
-        dx -= SMOOTHING / classes * weight[None, :]
+        dx -= SMOOTHING / tl.cast(classes, DTYPE) * weight[None, :]
     is_target = (first_class + column)[None, :] == target[:, None]
     dx = factor[:, None] * tl.where(is_target, dx - own[:, None], dx)
     dx = tl.where(is_used[:, None], dx, 0.0)

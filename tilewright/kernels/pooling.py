@@ -138,6 +138,8 @@ def avg_pool2d(
             [10.5, 12.5]]])
     """
     windows = Windows(2, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override == 0:
+        raise ValueError("`divisor_override` must not be 0")
     return pooled(input, windows, False, count_include_pad, divisor_override or 0)[0]
 
 

@@ -38,7 +38,7 @@ def window(o, size, out_size, extent, stride, padding, ADAPTIVE: tl.constexpr):
 @tw.jit
 def members(h_start, h_end, w_start, w_end, height, width, divisor, INCLUDE_PAD: tl.constexpr):
     """Return what the sum of a window is divided by."""
-    if divisor > 0:
+    if divisor != 0:
         return tl.zeros_like(h_start) + divisor
     if INCLUDE_PAD:
         return (h_end - h_start) * (w_end - w_start)

@@ -77,10 +77,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from tilewright.layout.f2 import Echelon, combination, dependencies, log2
+from tilewright.locks import cached_property
 
 __all__ = ["Dimension", "LinearLayout"]
 

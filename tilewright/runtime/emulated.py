@@ -7,7 +7,6 @@ tensors of the CPU; `TILEWRIGHT_EMULATE=sm_90a` does so for all kernels defined 
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tilewright import env
 from tilewright.codegen.gpu.failure import FAILURE
 from tilewright.errors import LaunchError, TilewrightError
 from tilewright.ir.types import PointerType
+from tilewright.locks import cached_property
 from tilewright.runtime.arguments import Argument, leaves
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.dispatch import Extents
@@ -224,7 +224,7 @@ class EmulatedKernel(LaunchableKernel):
         """None: what is emulated is not kept on disk."""
         return {}
 
-    @functools.cached_property
+    @cached_property
     def _assembled(self) -> assembler.Assembled | None:
         return gpu_build.assembled(self._ptx, self.target)
 
@@ -243,7 +243,7 @@ class EmulatedKernel(LaunchableKernel):
         """How many threads a block of this kernel has: an emulator asks for no more."""
         return self.target.warp_size * self.num_warps
 
-    @functools.cached_property
+    @cached_property
     def _without_tensor_maps(self) -> EmulatedKernel:
         """The same without tensor maps: of an array without elements there is none."""
         return EmulatedKernel(self.request, self.target, {**self.options, "tensor_maps": False})

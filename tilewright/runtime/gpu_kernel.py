@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tilewright.locks import cached_property
 from tilewright.runtime.deferred import Deferred
 from tilewright.runtime.gpu_code import GpuCode
 from tilewright.runtime.launchable import LaunchableKernel
@@ -40,7 +40,7 @@ class GpuKernel(LaunchableKernel):
         code = self.code
         return gpu_stages(code.request, lambda: self._llvm_ir, code.ptx, code.cubin)
 
-    @functools.cached_property
+    @cached_property
     def _llvm_ir(self) -> str:
         return gpu_build.lower_for_gpu(self.code.request).kernel.llvm_ir
 

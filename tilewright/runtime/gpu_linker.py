@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 from tilewright.codegen.nvidia.assembler import SLOWER
 from tilewright.codegen.nvidia.compile import PtxKernel
 from tilewright.codegen.nvidia.occupancy import assemble_for_more_blocks
+from tilewright.locks import cached_property
 from tilewright.runtime.cuda import Device, Function, Module, link
 from tilewright.runtime.cuda_errors import CudaError
 
@@ -34,7 +34,7 @@ class Linked:
         """How many bytes of local memory it takes."""
         return self._function.local_bytes
 
-    @functools.cached_property
+    @cached_property
     def _function(self) -> Function:
         kernel = self.kernel
         module = Module(self.gpu, self.cubin, kernel.symbol)

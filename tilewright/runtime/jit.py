@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property
 from types import FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -15,7 +14,7 @@ from tilewright import env
 from tilewright.errors import CompileError, LaunchError
 from tilewright.frontend.parameters import Parameter
 from tilewright.ir.types import DTYPES, DType, PointerType
-from tilewright.locks import Lock
+from tilewright.locks import Lock, cached_property
 from tilewright.runtime.arguments import Argument, gpu_of, specialize, specialize_type
 from tilewright.runtime.arrays import dtype_of
 from tilewright.runtime.async_compile import active_mode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from tilewright import env
 from tilewright.frontend.function import KernelFunction
 from tilewright.frontend.trace import Described
 from tilewright.ir.types import PointerType
+from tilewright.locks import cached_property
 from tilewright.runtime.arguments import Specialization, traced_constant
 from tilewright.runtime.cache import digest, entry_name
 from tilewright.runtime.fingerprint import build_fingerprint, gpu_build_fingerprint
@@ -84,12 +84,12 @@ class Request:
             override=self.override,
         )
 
-    @functools.cached_property
+    @cached_property
     def is_portable(self) -> bool:
         """Whether another process can ask for the same."""
         return all(isinstance(s.key, str) for s in self.specializations.values())
 
-    @functools.cached_property
+    @cached_property
     def hash(self) -> str:
         """A name for the code: equal names, equal code."""
         keys = (f"{name}:{s.key}" for name, s in self.specializations.items())

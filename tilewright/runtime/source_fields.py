@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from functools import cached_property
 from typing import Any
 
 from tilewright.frontend.function import KernelFunction
+from tilewright.locks import cached_property
 
 __all__ = ["SourceFields"]
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import (
@@ -17,6 +16,7 @@ from tilewright.errors import (
     TilewrightError,
     Unsupported,
 )
+from tilewright.locks import cached_property
 from tilewright.runtime.arrays import view_array
 from tilewright.runtime.config import Config
 from tilewright.runtime.constants import constant_text

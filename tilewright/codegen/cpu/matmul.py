@@ -11,7 +11,6 @@ first-level cache. A is read where it is, transposed or not, straight from the u
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from tilewright.codegen.cpu.buffers import CACHE_LINE_BYTES
 from tilewright.codegen.cpu.matmul_amx import AmxPlan, amx_applies, tile_configuration
@@ -28,6 +27,7 @@ from tilewright.codegen.cpu.matmul_shape import (
 from tilewright.codegen.cpu.matmul_staging import Panels, Staging
 from tilewright.codegen.cpu.matmul_writer import Index, Writer
 from tilewright.errors import InternalError
+from tilewright.locks import cached_property
 
 __all__ = ["DotCode", "DotPlan", "dot_function"]
 

@@ -9,7 +9,6 @@ manual, volume 1, chapter 18. The process must have asked its kernel for the til
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from tilewright.codegen.cpu.matmul_lanes import LaneFormat, MultiplyAdd
 from tilewright.codegen.cpu.matmul_microkernel import Matrix
@@ -22,6 +21,7 @@ from tilewright.codegen.cpu.matmul_shape import (
 )
 from tilewright.codegen.cpu.matmul_staging import Panels, Staging
 from tilewright.codegen.cpu.matmul_writer import Carried, Index, Writer, vector_type
+from tilewright.locks import cached_property
 
 __all__ = ["AmxPlan", "amx_applies", "tile_configuration"]
 

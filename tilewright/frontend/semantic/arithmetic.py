@@ -91,7 +91,9 @@ def true_divide(x: Any, y: Any) -> Tensor:
     """Return the quotient as a float: integers divide in fp32, fp16 and bf16 too."""
     left, right = promote("/", x, y)
     if left.dtype.is_int():
-        left, right = convert(left, FP32), convert(right, FP32)
+        # Each by itself: a type for both may hold no negative numbers.
+        sides = (convert(as_tensor(side, "/"), FP32) for side in (x, y))
+        left, right = promote("/", *sides)
     return emit(Div, left, right, exact=True)
 
 
