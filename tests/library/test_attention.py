@@ -160,6 +160,16 @@ def test_functions_of_the_user(device):
         function(q, k, v).sum().backward()
 
 
+def test_dropout_of_numpy_arrays_draws_anew():
+    query = np.random.default_rng(0).standard_normal((1, 1, 9, 8)).astype(np.float32)
+    first, second = (kernels.attention(query, query, query, dropout_p=0.5) for _ in range(2))
+    assert (first != second).any()
+    first, second = (
+        kernels.attention(query, query, query, dropout_p=0.5, seed=3) for _ in range(2)
+    )
+    assert (first == second).all()
+
+
 def test_functions_of_the_user_that_only_compiled_code_calls(device):
     def masked(is_backward):
         @tw.jit

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor, torch
+from tilewright.kernels.arrays import contiguous, dtype_name, is_tensor
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
 from tilewright.kernels.block_sparse import require_sparsity, shape_of
@@ -23,7 +23,7 @@ from tilewright.kernels.checks import (
 )
 from tilewright.kernels.operation import under_autocast
 
-__all__ = ["attention", "require_operands", "scale_of", "seed_of", "slopes_of"]
+__all__ = ["attention", "require_operands", "scale_of", "slopes_of"]
 
 
 def attention(
@@ -107,7 +107,7 @@ def attention(
         bias=_bias(attn_mask, (*batch, heads, queries, keys)),
         key_lengths=None if key_lengths is None else contiguous(key_lengths),
         slopes=slopes_of(alibi_slopes, (math.prod(batch), heads)),
-        seed=seed_of(seed, query) if dropout_p else None,
+        seed=seed_array(query, seed) if dropout_p else None,
         blocks=None if sparsity is None else sparsity.table,
         tensors=list(mod_tensors),
         scale=scale_of(scale, query),
@@ -211,10 +211,3 @@ def slopes_of(slopes: Any, shape: tuple[int, int]) -> Any:
     floating(alibi_slopes=slopes)
     broadcastable(shape, alibi_slopes=slopes)
     return slopes.expand(shape) if is_tensor(slopes) else np.broadcast_to(slopes, shape)
-
-
-def seed_of(seed: Any, like: Any) -> Any:
-    """Return a seed as an array where `like` is."""
-    if seed is not None or not is_tensor(like):
-        return seed_array(like, 0 if seed is None else seed)
-    return torch.randint(0, 1 << 31, (1,), device=like.device)

@@ -8,13 +8,21 @@ from tilewright.kernels.arrays import contiguous, is_tensor
 from tilewright.kernels.attention.dense import (
     require_operands,
     scale_of,
-    seed_of,
     sides_of,
     slopes_of,
 )
 from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import Extras, attention_operation
-from tilewright.kernels.checks import array, integral, plain, ranked, same_kind, shaped, share
+from tilewright.kernels.checks import (
+    array,
+    integral,
+    plain,
+    ranked,
+    same_kind,
+    seed_array,
+    shaped,
+    share,
+)
 from tilewright.kernels.operation import under_autocast
 
 __all__ = ["varlen_attention"]
@@ -91,7 +99,7 @@ def varlen_attention(
         query_starts=_starts(cu_seq_q),
         key_starts=_starts(cu_seq_k),
         slopes=slopes_of(alibi_slopes, (sequences, query.shape[1])),
-        seed=seed_of(seed, query) if dropout_p else None,
+        seed=seed_array(query, seed) if dropout_p else None,
         tensors=list(mod_tensors),
         scale=scale_of(scale, query),
         cap=softcap,
