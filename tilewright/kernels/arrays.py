@@ -31,6 +31,7 @@ __all__ = [
     "for_descriptors",
     "in_order",
     "is_array",
+    "is_at_hand",
     "is_channels_last",
     "is_contiguous",
     "is_tensor",
@@ -56,6 +57,24 @@ def is_array(x: Any) -> bool:
 def on_cpu(x: Any) -> bool:
     """Whether an array is in the memory of the host."""
     return not is_tensor(x) or x.device.type == "cpu"
+
+
+def is_at_hand(x: Any) -> bool:
+    """Whether the elements of an array can be looked at, without waiting for a GPU.
+
+    Those of tensors that stand for others, while PyTorch traces or transforms a function, cannot.
+    """
+    if not is_tensor(x):
+        return True
+    if torch.compiler.is_compiling():
+        return False
+    is_seen_by_others = (
+        torch._C._len_torch_dispatch_stack()  # noqa: SLF001 - modes, such as that of fake tensors
+        or torch._C._are_functorch_transforms_active()  # noqa: SLF001
+        or torch._C._get_tracing_state() is not None  # noqa: SLF001 - torch.jit.trace
+    )
+    is_ordinary = type(x) in {torch.Tensor, torch.nn.Parameter} and x.device.type == "cpu"
+    return is_ordinary and not is_seen_by_others
 
 
 def dtype_name(x: Any) -> str:

@@ -5,9 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.arrays import converted, dtype_name, is_array, is_tensor, torch
+from tilewright.kernels.arrays import (
+    converted,
+    dtype_name,
+    is_array,
+    is_at_hand,
+    is_tensor,
+    torch,
+)
 
 __all__ = [
+    "FLOATING",
     "PLAIN",
     "array",
     "broadcastable",
@@ -20,14 +28,16 @@ __all__ = [
     "one_of",
     "plain",
     "ranked",
+    "rising",
     "same_dtype",
     "same_kind",
     "seed_array",
     "shaped",
     "share",
+    "within",
 ]
 
-_FLOATING = ("float16", "bfloat16", "float32", "float64")
+FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
 def _symbolic(name: str) -> tuple[type, ...]:
@@ -79,9 +89,9 @@ def floating(**arrays: Any) -> None:
                 f"`{name}` is of the layout {x.layout}; one with all elements is needed:"
                 f" `{name}.to_dense()`"
             )
-        if dtype_name(x) not in _FLOATING:
+        if dtype_name(x) not in FLOATING:
             raise TypeError(
-                f"`{name}` is of {dtype_name(x)}; one of {', '.join(_FLOATING)} is needed"
+                f"`{name}` is of {dtype_name(x)}; one of {', '.join(FLOATING)} is needed"
             )
 
 
@@ -207,6 +217,32 @@ def numbers(dims: int, least: int, **given: Any) -> list[int]:
         integers = "an integer" if dims == 1 else f"an integer, or {dims} of them,"
         raise ValueError(f"`{name}` is {value!r}; {integers} of at least {least} is needed")
     return [least] * (2 - dims) + values
+
+
+def within(least: int, most: int, **arrays: Any) -> None:
+    """Raise `ValueError` unless the integers of each array are from `least` to `most`.
+
+    None is left out, and so are arrays whose elements are not at hand: looking at those on a GPU
+    would make the program wait for it.
+    """
+    for name, x in _given(arrays).items():
+        if not is_at_hand(x) or 0 in x.shape:
+            continue
+        low, high = int(x.min()), int(x.max())
+        if low < least or high > most:
+            number = low if low < least else high
+            raise ValueError(f"`{name}` has {number}; integers from {least} to {most} are needed")
+
+
+def rising(most: int, **arrays: Any) -> None:
+    """Raise `ValueError` unless integers of each array are from 0 to `most`, and none falls.
+
+    What is left out is as for `within`.
+    """
+    within(0, most, **arrays)
+    for name, x in _given(arrays).items():
+        if is_at_hand(x) and bool((x[1:] < x[:-1]).any()):
+            raise ValueError(f"`{name}` has an integer that is less than the one before it")
 
 
 def seed_array(x: Any, seed: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.kernels import checks
 from tilewright.kernels.arrays import is_tensor, torch
 
-__all__ = ["Operation", "operation", "under_autocast"]
+__all__ = ["Operation", "has_autocast", "operation", "under_autocast"]
 
 _NAMESPACE = "tilewright"
 
@@ -226,13 +226,21 @@ def _types_of(kind: str) -> tuple[type, ...]:
     return {"Tensor": arrays, "Tensor?": (*arrays, type(None))}.get(kind, (object,))
 
 
+def has_autocast(x: Any) -> bool:
+    """Whether autocast of PyTorch is on where an array is."""
+    # The device "meta" of tensors that have shapes only has no autocast: asking is an error.
+    if not is_tensor(x) or x.device.type == "meta":
+        return False
+    return bool(torch.is_autocast_enabled(x.device.type))
+
+
 def under_autocast(arguments: tuple[Any, ...], autocast: Autocast) -> tuple[Any, ...]:
     """Cast tensors as autocast does where it is on: all floating-point ones but those of fp64."""
-    place = next((x.device.type for x in arguments if is_tensor(x)), None)
-    # The device "meta" of tensors that have shapes only has no autocast: asking is an error.
-    if place in {None, "meta"} or not torch.is_autocast_enabled(place):
+    first = next((x for x in arguments if is_tensor(x)), None)
+    if first is None or not has_autocast(first):
         return arguments
-    dtype = torch.float32 if autocast == "float32" else torch.get_autocast_dtype(place)
+    is_wide = autocast == "float32"
+    dtype = torch.float32 if is_wide else torch.get_autocast_dtype(first.device.type)
     return tuple(
         x.to(dtype) if is_tensor(x) and x.is_floating_point() and x.dtype != torch.float64 else x
         for x in arguments

@@ -12,11 +12,14 @@ from tilewright.kernels.checks import (
     integral,
     plain,
     ranked,
+    same_dtype,
     same_kind,
     shaped,
     share,
+    within,
 )
 from tilewright.kernels.matmul import linear
+from tilewright.kernels.operation import has_autocast
 from tilewright.kernels.recurrent_operations import gru_layer, lstm_layer
 
 __all__ = ["gru", "lstm"]
@@ -51,8 +54,9 @@ def lstm(
         train: Whether there is dropout.
         bidirectional: Whether each layer also has a second direction, from the last step on.
         batch_first: Whether the batch is the first dimension of inputs and outputs.
-        lengths: The number of steps of each sequence, integers (B); all T if None. Outputs
-            beyond them are 0.
+        lengths: The number of steps of each sequence, integers (B) from 0 to T; all T if None.
+            Outputs beyond them are 0. On a GPU, and in compiled functions, they are not checked:
+            what is above T counts as T, and what is below 0 as 0.
 
     Returns:
         (T, B, directions * H), or with the batch first, and two of (layers * directions, B, H).
@@ -99,8 +103,9 @@ def gru(
         train: Whether there is dropout.
         bidirectional: Whether each layer also has a second direction, from the last step on.
         batch_first: Whether the batch is the first dimension of inputs and outputs.
-        lengths: The number of steps of each sequence, integers (B); all T if None. Outputs
-            beyond them are 0.
+        lengths: The number of steps of each sequence, integers (B) from 0 to T; all T if None.
+            Outputs beyond them are 0. On a GPU, and in compiled functions, they are not checked:
+            what is above T counts as T, and what is below 0 as 0.
 
     Returns:
         (T, B, directions * H), or with the batch first, and (layers * directions, B, H).
@@ -176,6 +181,8 @@ class _Layers:
             raise ValueError("`dropout` is for tensors of PyTorch; NumPy arrays take `train=False`")
         same_kind(input=x, **_numbered("params", params), lengths=lengths)
         floating(**_numbered("params", params))
+        if not has_autocast(x):
+            same_dtype(input=x, **_numbered("params", params))
         x = x.swapaxes(0, 1) if batch_first else x
         steps, batch, _ = x.shape
         hidden = params[1].shape[1]
@@ -193,7 +200,9 @@ class _Layers:
         floating(**states)
         if lengths is None:
             lengths = _filled((batch,), x, steps, "int32")
-        shaped((batch,), lengths=lengths)
+        else:
+            shaped((batch,), lengths=lengths)
+            within(0, steps, lengths=lengths)
         return x, lengths, hx
 
     def _check_weights(self, params: Sequence[Any], features: int, hidden: int) -> None:

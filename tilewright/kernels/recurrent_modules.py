@@ -3,7 +3,7 @@
 from typing import Any
 
 from tilewright.kernels.arrays import torch
-from tilewright.kernels.checks import array
+from tilewright.kernels.checks import array, integral, within
 from tilewright.kernels.recurrent import gru, lstm
 
 __all__ = ["GRU", "LSTM"]
@@ -24,6 +24,13 @@ class LSTM(_LSTM):  # type: ignore[misc]
     Sequences of several lengths come as a `PackedSequence`, or padded, with their `lengths`.
     """
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        if self.proj_size:
+            raise ValueError(
+                f"`proj_size` is {self.proj_size}; only 0 is supported: use torch.nn.LSTM"
+            )
+
     def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> Any:
         """Return the outputs, and the last hidden and cell state, as `torch.nn.LSTM` does.
 
@@ -32,9 +39,9 @@ class LSTM(_LSTM):  # type: ignore[misc]
                 features), or a `PackedSequence`.
             hx: The first hidden and cell state, each (layers * directions, batch, hidden); zeros
                 without it.
-            lengths: int of (batch,): how many steps each padded sequence has; all without it.
+            lengths: Integers (batch,), in a list or an array: how many steps each padded sequence
+                has; all without it.
         """
-        _check(self)
         y, *states = _computed(self, lstm, input, hx, lengths)
         return y, tuple(states)
 
@@ -52,18 +59,11 @@ class GRU(_GRU):  # type: ignore[misc]
             input: (time, batch, features), (batch, time, features) with `batch_first`, (time,
                 features), or a `PackedSequence`.
             hx: The first hidden state, (layers * directions, batch, hidden); zeros without it.
-            lengths: int of (batch,): how many steps each padded sequence has; all without it.
+            lengths: Integers (batch,), in a list or an array: how many steps each padded sequence
+                has; all without it.
         """
-        _check(self)
         y, state = _computed(self, gru, input, None if hx is None else (hx,), lengths)
         return y, state
-
-
-def _check(module: Any) -> None:
-    if module.proj_size:
-        raise ValueError(
-            f"`proj_size` is {module.proj_size}; only 0 is supported: use torch.nn.LSTM"
-        )
 
 
 def _computed(module: Any, function: Any, x: Any, hx: Any, lengths: Any) -> tuple[Any, ...]:
@@ -71,6 +71,8 @@ def _computed(module: Any, function: Any, x: Any, hx: Any, lengths: Any) -> tupl
     rnn = torch.nn.utils.rnn
     is_packed = isinstance(x, rnn.PackedSequence)
     batch_first = module.batch_first and not is_packed
+    if is_packed and lengths is not None:
+        raise ValueError("`lengths` come with a padded `input`; a `PackedSequence` has its own")
     if is_packed:
         packed = x
         # Without its indices, sequences stay in the order in which they are packed.
@@ -83,7 +85,12 @@ def _computed(module: Any, function: Any, x: Any, hx: Any, lengths: Any) -> tupl
         x = x.unsqueeze(0 if batch_first else 1)
         hx = None if hx is None else tuple(state.unsqueeze(1) for state in hx)
     if lengths is not None:
-        lengths = torch.as_tensor(lengths).to(x.device, torch.int32)
+        # Those of a list or of the host are checked here, where no GPU has to be waited for.
+        lengths = torch.as_tensor(lengths)
+        integral(lengths=lengths)
+        if x.ndim == 3:
+            within(0, x.shape[1 if batch_first else 0], lengths=lengths)
+        lengths = lengths.to(x.device, torch.int32)
     y, *states = function(
         x,
         hx[0] if function is gru and hx is not None else hx,

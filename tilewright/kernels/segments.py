@@ -7,8 +7,17 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, empty, is_tensor, strides, torch
-from tilewright.kernels.checks import array, floating, integral, one_of, ranked, same_kind
+from tilewright.kernels.arrays import contiguous, empty, is_at_hand, is_tensor, strides, torch
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    integral,
+    one_of,
+    ranked,
+    rising,
+    same_kind,
+    within,
+)
 from tilewright.kernels.elementwise import is_nan
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
@@ -27,8 +36,11 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, offsets: Any 
         data: Array of shape (rows, ...), of fp16, bf16, fp32 or fp64 and any strides.
         reduce: "sum" and "mean", in fp32 (fp64); "max" and "min", NaN where an element is NaN,
             whose gradient is shared by equal elements.
-        lengths: The number of rows of each segment, integers of shape (segments,); or else
-        offsets: where segments start, and the last one ends, integers of shape (segments + 1,).
+        lengths: The number of rows of each segment, integers of shape (segments,), which add up to
+            all rows; or else
+        offsets: where segments start, and the last one ends, integers of shape (segments + 1,),
+            which do not fall. Rows before the first and behind the last are in no segment. On a
+            GPU, and in compiled functions, neither is checked: what is no row is left out.
 
     Returns:
         An array of shape (segments, ...) and the dtype of `data`. A segment without rows has the
@@ -45,8 +57,21 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, offsets: Any 
         integral(lengths=lengths)
         ranked(1, 1, lengths=lengths)
         same_kind(data=data, lengths=lengths)
+        ranked(1, None, data=data)
+        _require_all_rows(lengths, data.shape[0])
         offsets = _offsets(lengths)
+    else:
+        integral(offsets=offsets)
+        ranked(1, 1, offsets=offsets)
+        ranked(1, None, data=data)
+        rising(data.shape[0], offsets=offsets)
     return _segment_reduce(data, offsets, reduce)
+
+
+def _require_all_rows(lengths: Any, rows: int) -> None:
+    within(0, rows, lengths=lengths)
+    if is_at_hand(lengths) and int(lengths.sum()) != rows:
+        raise ValueError(f"`lengths` add up to {int(lengths.sum())}, and `data` has {rows} rows")
 
 
 def _offsets(lengths: Any) -> Any:

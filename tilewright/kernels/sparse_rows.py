@@ -10,8 +10,26 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.kernels.arrays import contiguous, empty, is_tensor, on_cpu, strides, torch
-from tilewright.kernels.checks import array, floating, integral, plain, ranked, same_kind, shaped
+from tilewright.kernels.arrays import (
+    contiguous,
+    empty,
+    is_at_hand,
+    is_tensor,
+    on_cpu,
+    strides,
+    torch,
+)
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    integral,
+    plain,
+    ranked,
+    rising,
+    same_kind,
+    shaped,
+    within,
+)
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import accumulator
 
@@ -22,7 +40,9 @@ def spmm(crow_indices: Any, col_indices: Any, values: Any, b: Any) -> Any:
     """Return the product of a sparse matrix (M, N), by rows, and a dense one; differentiable.
 
     Args:
-        crow_indices: Where rows begin, integers (M + 1).
+        crow_indices: Where rows begin, integers (M + 1): 0 at first, E at last, and none falls. On
+            a GPU, and in compiled functions, that is not checked: a row has the elements that are
+            there.
         col_indices: The columns of elements, integers (E). What is no column gives NaN.
         values: The elements (E), of fp16, bf16, fp32 or fp64.
         b: Array (N, K) of that dtype, of any strides.
@@ -37,6 +57,7 @@ def spmm(crow_indices: Any, col_indices: Any, values: Any, b: Any) -> Any:
     """
     _check(crow_indices, col_indices, values=values, b=b)
     shaped((col_indices.shape[0],), values=values)
+    _require_rows(crow_indices, col_indices.shape[0])
     return _spmm(crow_indices, col_indices, values, b)
 
 
@@ -44,7 +65,7 @@ def sddmm(crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Any:
     """Return those elements of a @ b that a sparse matrix (M, N) has; differentiable.
 
     Args:
-        crow_indices: Where rows begin, integers (M + 1).
+        crow_indices: As for `spmm`; elements that are in no row are NaN where it is not checked.
         col_indices: The columns of elements, integers (E). What is no column gives NaN.
         a: Array (M, K) of fp16, bf16, fp32 or fp64, of any strides.
         b: Array (K, N) of that dtype, of any strides; its columns are read.
@@ -59,6 +80,7 @@ def sddmm(crow_indices: Any, col_indices: Any, a: Any, b: Any) -> Any:
     _check(crow_indices, col_indices, a=a, b=b)
     shaped((crow_indices.shape[0] - 1, a.shape[1]), a=a)
     shaped((a.shape[1], b.shape[1]), b=b)
+    _require_rows(crow_indices, col_indices.shape[0])
     return _sddmm(crow_indices, col_indices, a, b)
 
 
@@ -66,7 +88,8 @@ def coo_to_csr(row_indices: Any, col_indices: Any, values: Any, rows: int) -> tu
     """Return a sparse matrix by rows of elements in any order; differentiable.
 
     Args:
-        row_indices: The rows of elements, integers (E).
+        row_indices: The rows of elements, integers (E) from 0 to `rows` - 1. On a GPU, and in
+            compiled functions, that is not checked: where rows begin leaves others out.
         col_indices: Their columns, integers (E).
         values: The elements (E). Several at one place stay several: products add them.
         rows: How many rows there are.
@@ -87,6 +110,7 @@ def coo_to_csr(row_indices: Any, col_indices: Any, values: Any, rows: int) -> tu
         raise ValueError(f"`rows` is {rows}; an integer of at least 0 is needed")
     ranked(1, 1, row_indices=row_indices)
     shaped(tuple(row_indices.shape), col_indices=col_indices, values=values)
+    within(0, rows - 1, row_indices=row_indices)
     order, starts = _grouped(row_indices, rows)
     return starts, col_indices[order], values[order]
 
@@ -104,6 +128,18 @@ def _check(crow_indices: Any, col_indices: Any, **dense: Any) -> None:
     ranked(2, 2, **{second: y}, **({"a": x} if first == "a" else {}))
     if x.dtype != y.dtype:
         raise TypeError(f"`{first}` is of {x.dtype}, and `{second}` of {y.dtype}")
+
+
+def _require_rows(crow_indices: Any, count: int) -> None:
+    rising(count, crow_indices=crow_indices)
+    if not is_at_hand(crow_indices):
+        return
+    first, last = int(crow_indices[0]), int(crow_indices[-1])
+    if (first, last) != (0, count):
+        raise ValueError(
+            f"`crow_indices` begins with {first} and ends with {last}; 0 and {count}, the number of"
+            " elements, are needed"
+        )
 
 
 def _grouped(index: Any, groups: int) -> tuple[Any, Any]:

@@ -17,7 +17,16 @@ from tilewright.kernels.attention.logits import Terms
 from tilewright.kernels.attention.modifications import function_named, name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, padded_width
 from tilewright.kernels.attention.places import Sizes
-from tilewright.kernels.checks import array, floating, integral, plain, ranked, same_kind, shaped
+from tilewright.kernels.checks import (
+    array,
+    floating,
+    integral,
+    plain,
+    ranked,
+    same_kind,
+    shaped,
+    within,
+)
 from tilewright.kernels.operation import operation
 from tilewright.kernels.rows import MULTIPROCESSORS
 
@@ -54,7 +63,8 @@ def paged_attention(
         block_table: (sequences, most pages) of int32: the pages of each sequence, in order. A token
             that is seen, of a page that the cache does not have, gives NaN.
         lengths: (sequences,) of int32: the tokens of each sequence, the new ones included; at most
-            as many as its pages hold.
+            as many as its pages hold. On a GPU, and in compiled functions, that is not checked: the
+            others are left out.
         scale: By default 1 / sqrt(E).
         window: How many tokens before itself a token sees; by default all.
         alibi_slopes: (heads,) or (sequences, heads) of fp32, as for `attention`.
@@ -178,6 +188,8 @@ def _decoded(
     shaped((*key_cache.shape[:3], width), key_cache=key_cache)
     shaped((*key_cache.shape[:3], value_cache.shape[3]), value_cache=value_cache)
     shaped((sequences,), lengths=lengths)
+    pages = 1 if block_table is None else block_table.shape[1]
+    within(0, pages * key_cache.shape[1], lengths=lengths)
     plain("a number", softcap=softcap)
     if window is not None:
         plain("an integer", window=window)
@@ -195,8 +207,8 @@ def _decoded(
         scale_of(scale, query),
         softcap,
         UNLIMITED if window is None else window,
-        name_of_function(score_mod),
-        name_of_function(mask_mod),
+        name_of_function(score_mod=score_mod),
+        name_of_function(mask_mod=mask_mod),
     )
     return out[:, 0] if query.ndim == 3 else out
 

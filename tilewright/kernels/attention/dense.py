@@ -11,6 +11,7 @@ from tilewright.kernels.attention.modifications import name_of_function
 from tilewright.kernels.attention.operator import UNLIMITED, Extras, attention_operation
 from tilewright.kernels.block_sparse import require_sparsity, shape_of
 from tilewright.kernels.checks import (
+    FLOATING,
     array,
     broadcastable,
     floating,
@@ -20,6 +21,7 @@ from tilewright.kernels.checks import (
     seed_array,
     shaped,
     share,
+    within,
 )
 from tilewright.kernels.operation import under_autocast
 
@@ -64,7 +66,8 @@ def attention(
         enable_gqa: Whether each key head may be shared by several heads of queries.
         window: How many keys a query sees before and after its position; -1 for all.
         offset: The position of the first query; S - L for queries that come last.
-        key_lengths: (batch,) of int32: so many keys of each sequence are there.
+        key_lengths: (batch,) of int32 from 0 to S: so many keys of each sequence are there. On a
+            GPU, and in compiled functions, they are not checked: what is above S counts as S.
         alibi_slopes: (heads,) or (batch, heads) of fp32: their product with the distance between
             positions is subtracted.
         softcap: If not 0, logits are `softcap * tanh(logits / softcap)`.
@@ -101,6 +104,7 @@ def attention(
     *batch, heads, queries, _ = query.shape
     keys = key.shape[-2]
     shaped((math.prod(batch),), key_lengths=key_lengths)
+    within(0, keys, key_lengths=key_lengths)
     if sparsity is not None:
         _require_blocks(sparsity, query, keys)
     extras = Extras(
@@ -116,9 +120,9 @@ def attention(
         left=left,
         right=0 if is_causal else right,
         offset=offset,
-        score_mod=name_of_function(score_mod),
-        score_mod_gradient=name_of_function(score_mod_gradient),
-        mask_mod=name_of_function(mask_mod),
+        score_mod=name_of_function(score_mod=score_mod),
+        score_mod_gradient=name_of_function(score_mod_gradient=score_mod_gradient),
+        mask_mod=name_of_function(mask_mod=mask_mod),
         sparsity=None if sparsity is None else shape_of(sparsity),
     )
     out, _ = attention_operation(*map(_four_axes, (query, key, value)), *extras)
@@ -197,8 +201,11 @@ def _four_axes(x: Any) -> Any:
 def _bias(mask: Any, shape: tuple[int, ...]) -> Any:
     if mask is None:
         return None
-    if dtype_name(mask) != "bool":
-        floating(attn_mask=mask)
+    name = dtype_name(mask)
+    if name not in {"bool", *FLOATING}:
+        raise TypeError(
+            f"`attn_mask` is of {name}; bool, or one of {', '.join(FLOATING)}, is needed"
+        )
     broadcastable(shape, attn_mask=mask)
     wide = mask.expand(shape) if is_tensor(mask) else np.broadcast_to(mask, shape)
     return _four_axes(wide)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.arrays import contiguous, is_tensor
+from tilewright.kernels.arrays import contiguous, is_at_hand, is_tensor
 from tilewright.kernels.attention.dense import (
     require_operands,
     scale_of,
@@ -18,6 +18,7 @@ from tilewright.kernels.checks import (
     integral,
     plain,
     ranked,
+    rising,
     same_kind,
     seed_array,
     shaped,
@@ -58,6 +59,8 @@ def varlen_attention(
         key: (all keys, key heads, E).
         value: (all keys, key heads, Ev).
         cu_seq_q: (sequences + 1,) of int32: where the queries of each sequence begin, and the end.
+            They do not fall. On a GPU, and in compiled functions, that is not checked: a sequence
+            is the part of it that is there, of at most `max_q` queries.
         cu_seq_k: The same for keys.
         max_q: The queries of the longest sequence, or more.
         max_k: The keys of the longest sequence, or more.
@@ -93,6 +96,10 @@ def varlen_attention(
     require_operands(q, k, v, True)
     plain("a number", softcap=softcap)
     plain("an integer", max_q=max_q, max_k=max_k)
+    rising(query.shape[0], cu_seq_q=cu_seq_q)
+    rising(key.shape[0], cu_seq_k=cu_seq_k)
+    _require_longest(max_q, "max_q", cu_seq_q=cu_seq_q)
+    _require_longest(max_k, "max_k", cu_seq_k=cu_seq_k)
     left, right = sides_of(window)
     sequences = cu_seq_q.shape[0] - 1
     extras = Extras(
@@ -108,9 +115,9 @@ def varlen_attention(
         right=0 if is_causal else right,
         most_queries=max_q,
         most_keys=max_k,
-        score_mod=name_of_function(score_mod),
-        score_mod_gradient=name_of_function(score_mod_gradient),
-        mask_mod=name_of_function(mask_mod),
+        score_mod=name_of_function(score_mod=score_mod),
+        score_mod_gradient=name_of_function(score_mod_gradient=score_mod_gradient),
+        mask_mod=name_of_function(mask_mod=mask_mod),
     )
     out, _ = attention_operation(q, k, v, *extras)
     return out[0].swapaxes(0, 1)
@@ -121,6 +128,15 @@ def _one_batch(name: str, x: Any) -> Any:
     if x.ndim != 3:
         raise ValueError(f"`{name}` has {x.ndim} axes; (rows, heads, width) is needed")
     return x[None].swapaxes(1, 2)
+
+
+def _require_longest(longest: int, name: str, **starts: Any) -> None:
+    """Raise `ValueError` if a sequence is longer than the longest is said to be."""
+    ((argument, x),) = starts.items()
+    if is_at_hand(x) and x.shape[0] > 1:
+        found = int((x[1:] - x[:-1]).max())
+        if found > longest:
+            raise ValueError(f"`{name}` is {longest}, and a sequence of `{argument}` has {found}")
 
 
 def _starts(starts: Any) -> Any:

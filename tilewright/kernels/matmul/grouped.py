@@ -10,7 +10,7 @@ from tilewright.kernels.arrays import (
     on_cpu,
     product_precision,
 )
-from tilewright.kernels.checks import array, floating, integral, same_kind, shaped
+from tilewright.kernels.checks import array, floating, integral, rising, same_kind, shaped
 from tilewright.kernels.matmul.grouped_kernels import group_gradients_kernel, grouped_kernel
 from tilewright.kernels.matmul.operator import itemsize_of, oriented
 from tilewright.kernels.operation import operation, under_autocast
@@ -24,7 +24,9 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any) -> Any:
     Args:
         mat_a: (rows, K) of fp16, bf16, fp32 or fp64, of any strides, sorted by groups.
         mat_b: (groups, K, N), of the same dtype.
-        offs: (groups,) of int32: where the rows of each group end; a group may have none.
+        offs: (groups,) of int32: where the rows of each group end; a group may have none. They do
+            not fall, and are at most `rows`: on a GPU, and in compiled functions, that is not
+            checked, and rows that are not there are left out.
 
     Returns:
         An array (rows, N) of the dtype of `mat_a`; 0 for rows beyond the last group.
@@ -47,6 +49,7 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any) -> Any:
         raise ValueError("`mat_a` of two axes and `mat_b` of three are needed")
     shaped((mat_b.shape[0], mat_a.shape[1], mat_b.shape[2]), mat_b=mat_b)
     shaped((mat_b.shape[0],), offs=offs)
+    rising(mat_a.shape[0], offs=offs)
     return _grouped(mat_a, mat_b, contiguous(offs))
 
 
