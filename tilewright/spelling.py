@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from tilewright.errors import CompileError, UnknownName
 
@@ -21,16 +22,21 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "", most: int
 
 
 def unknown_name(
-    module: str, name: str, known: Iterable[str], absent: Mapping[str, str]
+    module: str,
+    name: str,
+    known: Iterable[str],
+    absent: Mapping[str, str],
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> UnknownName:
     """Return the error about a name that a module of ours lacks.
 
-    `absent` has the names of Triton that are not there, each with what to use instead.
+    `absent` has the names of Triton that are not there, each with what to use instead,
+    and `instead` the same for names that nobody has.
     """
     if name in absent:
         return UnknownName(f"`{module}.{name}` of Triton is not there yet", hint=absent[name])
     public = [other for other in known if not other.startswith("_")]
-    hint = did_you_mean(name, public, prefix=f"{module}.")
+    hint = instead.get(name) or did_you_mean(name, public, prefix=f"{module}.")
     return UnknownName(f"{module} has no `{name}`", hint=hint)
 
 

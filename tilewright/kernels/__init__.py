@@ -131,3 +131,7 @@ __all__ = [
     "topk",
     "varlen_attention",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -98,13 +98,24 @@ def rotary_kernel(
         tl.store(out_row + column, tl.load(x_row + column * x_stride, mask), mask)
 
 
+def _about_full_width(x: Any, cos: Any, interleaved: bool) -> str:
+    """Return what to do about tables that have each angle twice; "" if they do not look so."""
+    if x.ndim < 1 or cos.ndim < 2 or cos.shape[-1] != x.shape[-1]:
+        return ""
+    half = "::2" if interleaved else f":{x.shape[-1] // 2}"
+    batch = "0, " * (cos.ndim - 2)
+    places = ":" if batch else "..."
+    return f"; of tables that have each angle twice, pass one half: `cos[{batch}{places}, {half}]`"
+
+
 def _allocate(x: Any, cos: Any, sin: Any, interleaved: bool, inverse: bool) -> Any:
     floating(input=x, cos=cos, sin=sin)
     same_kind(input=x, cos=cos, sin=sin)
     if x.ndim < 2 or cos.ndim != 2 or 2 * cos.shape[1] > x.shape[-1]:
         raise ValueError(
-            f"`x` has the shape {tuple(x.shape)}, and `cos` {tuple(cos.shape)}; needed are"
+            f"`input` has the shape {tuple(x.shape)}, and `cos` {tuple(cos.shape)}; needed are"
             " (..., places, size) and (places, pairs), with 2 * pairs <= size"
+            + _about_full_width(x, cos, interleaved)
         )
     shaped((x.shape[-2], cos.shape[1]), cos=cos, sin=sin)
     return empty_like(x)

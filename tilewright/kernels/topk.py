@@ -1,6 +1,6 @@
 """The largest or smallest elements along one dimension."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tilewright as tw
 import tilewright.language as tl
@@ -15,7 +15,14 @@ __all__ = ["topk"]
 _MOST_COLUMNS = 2048  # that are sorted together
 
 
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, Any]:
+class TopK(NamedTuple):
+    """The elements that `topk` chooses, and where they are."""
+
+    values: Any
+    indices: Any
+
+
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True) -> TopK:
     """Return the `k` largest (or smallest) elements along `dim`, in order, and where they are.
 
     NaN counts as larger than all numbers, and of equal elements the first is taken; differentiable.
@@ -27,18 +34,19 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True) -> tuple[Any, 
         largest: Whether the largest are wanted.
 
     Returns:
-        Elements, and their places as int64; `dim` has the size `k`.
+        A named tuple of the elements, `values`, and their places as int64, `indices`; `dim` has the
+        size `k`.
 
     >>> import numpy as np
     >>> topk(np.array([3.0, 1.0, 4.0, 1.0, 5.0], np.float32), 2)
-    (array([5., 4.], dtype=float32), array([4, 2]))
+    TopK(values=array([5., 4.], dtype=float32), indices=array([4, 2]))
     """
     dim = dimension(input, dim)
     plain("an integer", k=k)
     if not 0 <= k <= input.shape[dim]:
         raise ValueError(f"`k` is {k}, and `input` has {input.shape[dim]} elements along `dim`")
     values, index = _topk(input, k, dim, largest)
-    return values, converted(index, "int64")
+    return TopK(values, converted(index, "int64"))
 
 
 @tw.jit

@@ -360,6 +360,10 @@ __all__ = [
 _ABSENT = {
     "async_task": "leave it out: it changes no result",
 }
+# What neither Triton has, where names that are spelt alike would mislead.
+_INSTEAD = {
+    "relu": "write `tl.maximum(x, 0)`",
+}
 
 
 def __dir__() -> list[str]:
@@ -369,7 +373,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is an error
 
     def __getattr__(name: str) -> Any:
-        raise unknown_name("tl", name, __all__, _ABSENT)
+        raise unknown_name("tl", name, __all__, _ABSENT, _INSTEAD)
 
 
 # Triton had the functions of libdevice under `tl.math` before they had a module of their own.

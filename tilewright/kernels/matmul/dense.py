@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.arrays import dtype_name, is_tensor, torch
-from tilewright.kernels.checks import array, broadcastable, floating, ranked, same_kind, shaped
+from tilewright.kernels.checks import (
+    array,
+    broadcastable,
+    floating,
+    ranked,
+    same_dtype,
+    same_kind,
+    shaped,
+)
 from tilewright.kernels.matmul.epilogue import ACTIVATIONS
 from tilewright.kernels.matmul.operator import matmul_operation
 from tilewright.kernels.operation import under_autocast
@@ -45,12 +53,7 @@ def matmul(
            [3., 3.]], dtype=float32)
     """
     input, other, bias, residual = under_autocast((input, other, bias, residual), "lower")
-    array(input=input, other=other)
-    floating(input=input, other=other, bias=bias, residual=residual)
-    same_kind(input=input, other=other, bias=bias, residual=residual)
-    ranked(1, None, input=input, other=other)
-    if input.dtype != other.dtype:
-        raise TypeError(f"`input` is of {input.dtype}, and `other` of {other.dtype}")
+    _require_operands(bias, residual, input=input, other=other)
     a = input[None] if input.ndim == 1 else input
     b = other[:, None] if other.ndim == 1 else other
     if a.shape[-1] != b.shape[-2]:
@@ -89,18 +92,26 @@ def linear(
     >>> linear(np.ones((1, 3), np.float32), np.ones((2, 3), np.float32), np.ones(2, np.float32))
     array([[4., 4.]], dtype=float32)
     """
-    array(weight=weight)
-    floating(weight=weight)
+    input, weight, bias, residual = under_autocast((input, weight, bias, residual), "lower")
+    _require_operands(bias, residual, input=input, weight=weight)
     if weight.ndim != 2:
         raise ValueError(f"`weight` has {weight.ndim} axes; (N, K) is needed")
-    return matmul(
-        input,
-        weight.swapaxes(0, 1),
-        bias=bias,
-        activation=activation,
-        residual=residual,
-        scale=scale,
-    )
+    if input.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"`input` has the shape {tuple(input.shape)}, and `weight` {tuple(weight.shape)};"
+            " (..., K) and (N, K) are needed"
+        )
+    a = input[None] if input.ndim == 1 else input
+    out = _product(a, weight.swapaxes(0, 1), bias, activation, residual, scale)
+    return out[..., 0, :] if input.ndim == 1 else out
+
+
+def _require_operands(bias: Any, residual: Any, **operands: Any) -> None:
+    array(**operands)
+    floating(**operands, bias=bias, residual=residual)
+    same_kind(**operands, bias=bias, residual=residual)
+    ranked(1, None, **operands)
+    same_dtype(**operands)
 
 
 def _product(a: Any, b: Any, bias: Any, activation: str | None, residual: Any, scale: float) -> Any:
