@@ -3,7 +3,8 @@
 import pytest
 
 from tilewright import kernels
-from tilewright.kernels.attention import decode
+from tilewright.kernels import checks, segments, sparse_rows
+from tilewright.kernels.attention import decode, ragged
 
 torch = pytest.importorskip("torch")
 
@@ -11,6 +12,13 @@ torch = pytest.importorskip("torch")
 @pytest.fixture
 def places(device):
     return lambda *numbers: torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+@pytest.fixture(autouse=True)
+def not_at_hand(monkeypatch):
+    """No numbers are looked at before a launch, on the CPU either: kernels get those of GPUs."""
+    for module in (checks, ragged, segments, sparse_rows):
+        monkeypatch.setattr(module, "is_at_hand", lambda _: False)
 
 
 def spread(x):
@@ -37,6 +45,23 @@ def test_rows_of_a_sparse_matrix_end_with_its_elements(device, places):
     dvalues, db = torch.autograd.grad(out.sum(), (values, b))
     torch.testing.assert_close(dvalues, b[[0, 2]].sum(1))
     assert db.tolist() == [[1, 1], [0, 0], [1, 1]]
+
+
+def test_segments_are_of_the_rows_that_there_are(device, places):
+    data = torch.ones(9, 2, device=device, requires_grad=True)
+    out = kernels.segment_reduce(data, "sum", lengths=places(3, 0, 70000))
+    assert out[:, 0].tolist() == [3, 0, 6]
+    assert torch.autograd.grad(out.sum(), data)[0].eq(1).all()
+    out = kernels.segment_reduce(data, "sum", offsets=places(-5, 2, 20, 30))
+    assert out[:, 0].tolist() == [2, 7, 0]
+
+
+def test_recurrent_layers_have_the_steps_that_there_are(device, places):
+    torch.manual_seed(0)
+    module, x = kernels.GRU(3, 4).to(device), torch.randn(5, 2, 3, device=device)
+    y, h = module(x, lengths=places(-1, 9))
+    expected, last = module(x, lengths=places(0, 5))
+    torch.testing.assert_close((y, h), (expected, last), rtol=0, atol=0)
 
 
 def test_groups_end_inside_of_the_rows(device, places):
