@@ -58,7 +58,7 @@ def pytest_collection_finish():
 
 # Where the tests marked `gpu` begin, in their order: Triton itself, which PyTorch imports where it
 # is installed, must not be there before the alias; then what the other tests rely on.
-GPU_FIRST = ["tests/inductor", "tests/runtime", "tests/emulator"]
+GPU_FIRST = ["tests/inductor", "tests/packages", "tests/runtime", "tests/emulator"]
 
 
 def pytest_collection_modifyitems(items):

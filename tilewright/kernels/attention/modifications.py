@@ -29,13 +29,10 @@ def name_of_function(**given: Any) -> str:
     if not isinstance(function, tw.JITFunction):
         name = getattr(function, "__name__", repr(function))
         raise TypeError(f"`{name}` is called in a kernel: decorate it with `@tilewright.jit`")
-    _require_parameters(argument, function)
+    # `torch.compile` cannot trace how parameters are read.
+    if torch is None or not torch.compiler.is_dynamo_compiling():
+        _require_parameters(argument, function)
     return function.unique_name
-
-
-if torch is not None:
-    # `torch.compile` cannot trace how the parameters of a function are read.
-    name_of_function = torch.compiler.assume_constant_result(name_of_function)
 
 
 def _require_parameters(argument: str, function: Any) -> None:
