@@ -23,8 +23,8 @@ def compiling(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         tilewright.alias.install()
-        from tests.inductor.sweep import configure
+        from tests.inductor.sweep import configured
 
-        configure()
-        yield
+        with configured():
+            yield
         tilewright.alias.uninstall()

@@ -16,7 +16,7 @@ from torch._inductor import metrics
 
 from tests.inductor.graphs import GRAPHS, Graph, Inputs
 
-__all__ = ["check", "configure"]
+__all__ = ["check", "configured"]
 
 # Kernels from Inductor's templates, in place of a library.
 _TEMPLATES = {
@@ -28,10 +28,9 @@ _TEMPLATES = {
 }
 
 
-def configure(*, threads: int = 1) -> None:
-    """Let Inductor make Triton's kernels on the CPU too; `threads` processes compile them."""
-    inductor.cpu_backend = "triton"
-    inductor.compile_threads = threads
+def configured(*, threads: int = 1):
+    """Inside, Inductor makes Triton's kernels on the CPU too; `threads` processes compile them."""
+    return inductor.patch(cpu_backend="triton", compile_threads=threads)
 
 
 def check(name: str, device: str) -> int:
@@ -76,12 +75,12 @@ def main() -> int:
     given = parser.parse_args()
     part, parts = map(int, given.part.split("/"))
     names = [n for n in GRAPHS if not given.words or any(word in n for word in given.words)]
-    configure()
     failed = 0
     for name in names[part - 1 :: parts]:
         started = time.perf_counter()
         try:
-            said = f"{check(name, given.device)} kernels"
+            with configured():
+                said = f"{check(name, given.device)} kernels"
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
             failed += 1
             said = f"DIFFERS {type(error).__name__}: {error}"

@@ -79,7 +79,7 @@ def check_training(device: str, steps: int = 4) -> list[float]:
 if __name__ == "__main__":
     import sys
 
-    from tests.inductor.sweep import configure
+    from tests.inductor.sweep import configured
 
-    configure()
-    print("losses", check_training(sys.argv[1]))
+    with configured():
+        print("losses", check_training(sys.argv[1]))

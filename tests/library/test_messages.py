@@ -73,7 +73,9 @@ def test_functions_of_the_user_have_the_parameters_that_are_given():
         kernels.decode_attention(x[:, :, 0], x, x, starts[1:], mask_mod=of_four)
     torch.compiler.reset()
     compiled = torch.compile(
-        lambda q: kernels.attention(q, q, q, score_mod=of_six, mask_mod=of_five), fullgraph=True
+        lambda q: kernels.attention(q, q, q, score_mod=of_six, mask_mod=of_five),
+        fullgraph=True,
+        backend="aot_eager",
     )
     torch.testing.assert_close(compiled(x), kernels.attention(x, x, x, is_causal=True))
 
@@ -101,9 +103,10 @@ def test_the_largest_elements_have_names():
     assert best.values.tolist() == [4, 3]
     assert best.indices.tolist() == [2, 0]
     torch.compiler.reset()
-    compiled = torch.compile(lambda x: kernels.topk(x, 2), fullgraph=True, backend="aot_eager")
+    compiling = {"fullgraph": True, "backend": "aot_eager"}
+    compiled = torch.compile(lambda x: kernels.topk(x, 2), **compiling)
     assert compiled(x).values.tolist() == [4, 3]
-    places = torch.compile(lambda x: kernels.topk(x, 2).indices, fullgraph=True)
+    places = torch.compile(lambda x: kernels.topk(x, 2).indices, **compiling)
     assert places(x).tolist() == [2, 0]
 
 

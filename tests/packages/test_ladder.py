@@ -247,6 +247,5 @@ def test_kernels_that_inductor_generates(device, name, monkeypatch, tmp_path):
     if not pytest.importorskip("torch._inductor.runtime.triton_compat").HAS_TRITON:
         pytest.skip("PyTorch has looked for Triton before the alias was there, in another test")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    sweep.configure()
-    with torch.device("cpu"):
+    with sweep.configured(), torch.device("cpu"):
         assert sweep.check(name, device) > 0
