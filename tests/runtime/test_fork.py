@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -34,24 +34,36 @@ def succeeds_in_child(work):
     return os.waitpid(child, 0)[1] == 0
 
 
-def test_a_lock_is_free_in_the_child():
-    lock, is_held, is_done = Lock(), threading.Event(), threading.Event()
+@contextmanager
+def another_thread(run):
+    """While inside, another thread is in `run(pause)`, where it has called `pause()`."""
+    is_there, is_done = threading.Event(), threading.Event()
 
-    def hold():
+    def pause():
+        is_there.set()
+        is_done.wait()
+
+    thread = threading.Thread(target=run, args=[pause])
+    thread.start()
+    is_there.wait()
+    yield
+    is_done.set()
+    thread.join()
+
+
+def test_a_lock_is_free_in_the_child():
+    lock = Lock()
+
+    def hold(pause):
         with lock:
-            is_held.set()
-            is_done.wait()
+            pause()
 
     def take():
         with lock, lock:
             return True
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    is_held.wait()
-    assert succeeds_in_child(take)
-    is_done.set()
-    thread.join()
+    with another_thread(hold):
+        assert succeeds_in_child(take)
     assert take()
 
 
@@ -74,23 +86,16 @@ def launched(kernel=twice):
 
 
 def test_a_kernel_that_another_thread_compiles_is_compiled_in_the_child(monkeypatch):
-    is_compiling, is_done = threading.Event(), threading.Event()
-
-    def wait(**_):
-        is_compiling.set()
-        is_done.wait()
+    def compile_slowly(pause):
+        monkeypatch.setattr(hooks, "jit_cache_hook", lambda **_: pause())
+        launched()
 
     def forget_hook_and_launch():
         monkeypatch.setattr(hooks, "jit_cache_hook", None)
         return launched()
 
-    monkeypatch.setattr(hooks, "jit_cache_hook", wait)
-    thread = threading.Thread(target=launched)
-    thread.start()
-    is_compiling.wait()
-    assert succeeds_in_child(forget_hook_and_launch)
-    is_done.set()
-    thread.join()
+    with another_thread(compile_slowly):
+        assert succeeds_in_child(forget_hook_and_launch)
     assert launched()
 
 
@@ -106,24 +111,20 @@ def thrice(x_ptr, N: tl.constexpr):
 
 def test_what_another_thread_finds_out_about_a_kernel_is_found_out_in_the_child(monkeypatch):
     """Functions have cached properties, of which Python 3.11 computes one at a time."""
-    is_inside, is_done = threading.Event(), threading.Event()
-    make_binder = jit.make_binder
+    make_binder, x = jit.make_binder, np.ones(8, np.float32)
 
-    def wait(*arguments):
-        is_inside.set()
-        is_done.wait()
-        return make_binder(*arguments)
+    def launch_slowly(pause):
+        def make_slowly(*arguments):
+            pause()
+            return make_binder(*arguments)
+
+        monkeypatch.setattr(jit, "make_binder", make_slowly)
+        thrice[(1,)](x, N=8)
 
     def launch_another():
         monkeypatch.setattr(jit, "make_binder", make_binder)
         return launched(plus_one)
 
-    monkeypatch.setattr(jit, "make_binder", wait)
-    x = np.ones(8, np.float32)
-    thread = threading.Thread(target=lambda: thrice[(1,)](x, N=8))
-    thread.start()
-    is_inside.wait()
-    assert succeeds_in_child(launch_another)
-    is_done.set()
-    thread.join()
+    with another_thread(launch_slowly):
+        assert succeeds_in_child(launch_another)
     assert (x == 3).all()

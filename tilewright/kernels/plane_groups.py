@@ -18,7 +18,7 @@ from tilewright.kernels.planes import (
     store_tile,
     tile_mask,
 )
-from tilewright.kernels.rows import accumulator, accumulator_name, row_configs, row_warps
+from tilewright.kernels.rows import accumulator, accumulator_bytes, row_configs, row_warps
 
 __all__ = [
     "group_gradient_kernel",
@@ -33,8 +33,7 @@ _whole_configs = [tw.Config({}, num_warps=warps, num_stages=1) for warps in (4, 
 
 def _whole_default(arguments: dict[str, Any]) -> tw.Config:
     """Return the configuration before tuning: 256 bytes for each thread, 128 up to 4 warps."""
-    wide = accumulator_name(arguments["x_ptr"]) == "float64"
-    size = arguments["ROWS"] * arguments["BLOCK"] * (8 if wide else 4)
+    size = arguments["ROWS"] * arguments["BLOCK"] * accumulator_bytes(arguments["x_ptr"])
     warps = min(max(size // 4096, 1), max(size // 8192, 4))
     return tw.Config({}, num_warps=warps, num_stages=1)
 

@@ -14,7 +14,7 @@ from tilewright.kernels.arrays import (
     on_cpu,
     strides,
 )
-from tilewright.kernels.rows import MULTIPROCESSORS, accumulator_name
+from tilewright.kernels.rows import MULTIPROCESSORS, accumulator_bytes, accumulator_name
 
 __all__ = ["Planes", "empty_planes", "shared_out"]
 
@@ -142,7 +142,7 @@ def shared_out(groups: int, *arrays: Any, has_statistics: bool = False) -> Plane
 def _is_held(x: Any, in_group: int, inside: int) -> bool:
     """Whether the registers of a GPU's program hold a group."""
     elements = tw.next_power_of_2(in_group) * tw.next_power_of_2(inside)
-    return elements * (8 if accumulator_name(x) == "float64" else 4) <= _MOST_HELD_BYTES
+    return elements * accumulator_bytes(x) <= _MOST_HELD_BYTES
 
 
 def _are_rows_cached(x: Any) -> bool:

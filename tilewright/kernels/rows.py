@@ -14,6 +14,7 @@ from tilewright.kernels.arrays import dtype_name, on_cpu
 __all__ = [
     "MULTIPROCESSORS",
     "accumulator",
+    "accumulator_bytes",
     "accumulator_name",
     "column_numbers",
     "column_sums",
@@ -73,6 +74,11 @@ def rows_and_columns(x: Any, dims: int) -> tuple[int, int]:
 def accumulator_name(x: Any) -> str:
     """Return the name of the type to compute in: "float64" for fp64, else "float32"."""
     return "float64" if dtype_name(x) == "float64" else "float32"
+
+
+def accumulator_bytes(x: Any) -> int:
+    """Return the size of an element of that type."""
+    return 8 if accumulator_name(x) == "float64" else 4
 
 
 @tw.constexpr_function
